@@ -2,7 +2,8 @@
 # Runs the end-to-end tests on a real Kubernetes: makes the test cluster and the images, installs
 # Ferrovirt, runs the tests, removes everything. The last line is `N passed, N failed`.
 #
-# usage: scripts/e2e.sh [TEST]...   (parts of test names; none: all)
+# usage: scripts/e2e.sh [--include-ignored] [TEST]...
+#            parts of test names; none: all. With the flag also those that take minutes
 #        scripts/e2e.sh chaos [--guests N] [--minutes M] [--seed S]
 #            instead of the tests: kill every component around counting guests
 #

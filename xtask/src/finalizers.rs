@@ -21,6 +21,10 @@ const CONSTANTS: &[Row] = &[
     Row { finalizer: "VMI_OLD", added: None, removed: ("crates/virt-controller/src/vmi/plan.rs", "finalizer == finalizers::VMI_OLD") },
     Row { finalizer: "VM_CONTROLLER", added: Some(("crates/virt-controller/src/vm/act.rs", "push(finalizers::VM_CONTROLLER")), removed: ("crates/virt-controller/src/vm/act.rs", "fn finalizers_without") },
     Row { finalizer: "MIGRATION", added: Some(("crates/virt-controller/src/migration/act.rs", "push(finalizers::MIGRATION")), removed: ("crates/virt-controller/src/migration/act.rs", "fn remove_finalizer") },
+    Row { finalizer: "SNAPSHOT", added: Some(("crates/virt-controller/src/snapshot/act.rs", "push(finalizers::SNAPSHOT.to_owned())")), removed: ("crates/virt-controller/src/snapshot/act.rs", "Step::RemoveFinalizer => {") },
+    Row { finalizer: "SNAPSHOT_CONTENT", added: Some(("crates/virt-controller/src/snapshot/act.rs", "[finalizers::SNAPSHOT_CONTENT]")), removed: ("crates/virt-controller/src/snapshot/contents.rs", "one == finalizers::SNAPSHOT_CONTENT") },
+    Row { finalizer: "SNAPSHOT_SOURCE", added: Some(("crates/virt-controller/src/snapshot/act.rs", "push(finalizers::SNAPSHOT_SOURCE.to_owned())")), removed: ("crates/virt-controller/src/snapshot/act.rs", "*one != finalizers::SNAPSHOT_SOURCE") },
+    Row { finalizer: "RESTORE", added: Some(("crates/virt-controller/src/restore/act.rs", "push(finalizers::RESTORE.to_owned())")), removed: ("crates/virt-controller/src/restore/act.rs", "one != finalizers::RESTORE") },
 ];
 
 /// Finalizers of Kubernetes that the embedded API server and node add.
@@ -32,6 +36,8 @@ const OF_KUBERNETES: &[Row] = &[
     Row { finalizer: "orphan", added: Some(("crates/embedded-api/src/verbs/delete.rs", "Some(ORPHAN)")), removed: ("crates/embedded-api/src/upkeep/garbage/owners.rs", "drop_finalizer(api, call, ORPHAN)") },
     Row { finalizer: "kubernetes.io/pvc-protection", added: Some(("crates/embedded-node/src/storage/act/claims.rs", "with_finalizer(claim")), removed: ("crates/embedded-node/src/storage/act/claims.rs", "without_finalizer(claim") },
     Row { finalizer: "kubernetes.io/pv-protection", added: Some(("crates/embedded-node/src/storage/act/volumes.rs", "with_finalizer(finalizers, VOLUME_PROTECTION)")), removed: ("crates/embedded-node/src/storage/act/volumes.rs", "without_finalizer(finalizers, VOLUME_PROTECTION)") },
+    Row { finalizer: "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection", added: Some(("crates/embedded-node/src/storage/snapshots/act.rs", "with_finalizer(metadata.finalizers.as_ref(), SNAPSHOT_PROTECTION)")), removed: ("crates/embedded-node/src/storage/snapshots/act.rs", "without_finalizer(metadata.finalizers.as_ref(), SNAPSHOT_PROTECTION)") },
+    Row { finalizer: "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection", added: Some(("crates/embedded-node/src/storage/snapshots/act.rs", "\"finalizers\": [CONTENT_PROTECTION]")), removed: ("crates/embedded-node/src/storage/snapshots/act.rs", "without_finalizer(metadata.finalizers.as_ref(), CONTENT_PROTECTION)") },
 ];
 
 const MODULE: &str = "finalizers::";
@@ -96,7 +102,7 @@ mod tests {
             .collect();
         assert_eq!(faults(&sources), Vec::<String>::new());
         // A finalizer that a new controller adds needs a row.
-        let unlisted = ("crates/a/src/b.rs", "push(finalizers::SNAPSHOT)");
+        let unlisted = ("crates/a/src/b.rs", "push(finalizers::BACKUP)");
         let with_unlisted: Vec<_> = sources.iter().copied().chain([unlisted]).collect();
         assert_eq!(faults(&with_unlisted).len(), 1);
         // A removal that is gone is found.

@@ -12,9 +12,6 @@ pub struct UnsupportedKind {
 
 /// All unsupported kinds.
 pub const KINDS: &[UnsupportedKind] = &[
-    kind_row(SNAPSHOT, "VirtualMachineSnapshot"),
-    kind_row(SNAPSHOT, "VirtualMachineSnapshotContent"),
-    kind_row(SNAPSHOT, "VirtualMachineRestore"),
     kind_row("pool.kubevirt.io", "VirtualMachinePool"),
     kind_row("clone.kubevirt.io", "VirtualMachineClone"),
     kind_row("export.kubevirt.io", "VirtualMachineExport"),
@@ -27,7 +24,6 @@ pub const KINDS: &[UnsupportedKind] = &[
     kind_row(TEMPLATE, "VirtualMachineTemplateRequest"),
 ];
 
-const SNAPSHOT: &str = "snapshot.kubevirt.io";
 const TEMPLATE: &str = "template.kubevirt.io";
 
 const fn kind_row(group: &'static str, kind: &'static str) -> UnsupportedKind {

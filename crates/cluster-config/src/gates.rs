@@ -27,9 +27,6 @@ pub struct Gate {
 
 use Stage::{Alpha, Beta, Deprecated, Discontinued, Ga};
 
-/// The gate of live migration, which `KubeVirt` does not have.
-pub const LIVE_MIGRATION: &str = "LiveMigrationPreview";
-
 /// All gates.
 pub const ALL: &[Gate] = &[
     gate("AlignCPUs", Alpha),
@@ -47,8 +44,6 @@ pub const ALL: &[Gate] = &[
     gate("HypervStrictCheck", Alpha),
     gate("IOMMUFD", Alpha),
     gate("IncrementalBackup", Alpha),
-    // Ours: live migration, until it has passed its tests on two nodes.
-    gate("LiveMigrationPreview", Alpha),
     gate("MigrationDowntimeTuning", Alpha),
     gate("MigrationStallDetection", Alpha),
     gate("NetworkDevicesWithDRA", Alpha),

@@ -4,13 +4,18 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time;
 use tokio_rustls::TlsConnector;
 use url::Url;
+
+/// Less than the time for the whole connection, so that a second address is tried.
+const PER_ADDRESS: Duration = Duration::from_secs(8);
 
 /// Both directions of a connection.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -60,13 +65,27 @@ impl Network {
     }
 }
 
+/// Tries all addresses of the host: one that does not answer leaves time for the others.
+async fn open(host: &str, port: u16) -> io::Result<TcpStream> {
+    let message = "the name of the host has no address";
+    let mut last = io::Error::new(io::ErrorKind::NotFound, message);
+    for address in lookup_host((host, port)).await? {
+        match time::timeout(PER_ADDRESS, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = error,
+            Err(late) => last = late.into(),
+        }
+    }
+    Err(last)
+}
+
 impl Connect for Network {
     fn connect<'a>(&'a self, url: &'a Url) -> Connecting<'a> {
         Box::pin(async move {
             let host = url.host_str().unwrap_or_default();
             let bare = host.trim_start_matches('[').trim_end_matches(']');
             let port = url.port_or_known_default().unwrap_or(80);
-            let stream = TcpStream::connect((bare, port)).await?;
+            let stream = open(bare, port).await?;
             if url.scheme() != "https" {
                 return Ok(Box::new(stream) as Box<dyn Stream>);
             }

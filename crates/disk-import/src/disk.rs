@@ -1,8 +1,8 @@
 //! The disk that an import fills: a file in a directory, or a block device.
 //!
 //! **Invariants**: a file gets its name when it is complete and on disk; the first bytes of a device,
-//! without which a guest does not boot, are written after all others are on disk. Blocks of zeros
-//! take no space where the storage allows it.
+//! without which a guest does not boot, are written after all others are on disk, unless `qemu-img`
+//! writes the device. Blocks of zeros take no space where the storage allows it.
 
 use std::fs::File;
 use std::io;
@@ -59,12 +59,13 @@ pub(crate) struct Disk {
 }
 
 impl Place {
-    /// The largest disk that fits.
+    /// The largest disk that fits, once the draft of an import that was killed is removed.
     pub(crate) fn room(&self) -> Result<u64, ImportError> {
         match self {
             Self::Directory { path, size } => {
                 let failed = io_failed("measure the volume");
                 let directory = beneath::directory(path).map_err(&failed)?;
+                remove_draft(&directory).map_err(&failed)?;
                 let found = fstatvfs(&directory).map_err(|errno| failed(errno.into()))?;
                 let total = found.f_blocks.saturating_mul(found.f_frsize);
                 let free = found.f_bavail.saturating_mul(found.f_frsize);
@@ -90,6 +91,13 @@ fn room(size: u64, total: u64, free: u64) -> u64 {
     }
 }
 
+fn remove_draft(directory: &File) -> io::Result<()> {
+    match unlinkat(directory, DRAFT, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 fn open_device(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).open(path)
 }
@@ -100,10 +108,7 @@ impl Disk {
         let (file, directory, path) = match place {
             Place::Directory { path, .. } => {
                 let directory = beneath::directory(path).map_err(&failed)?;
-                match unlinkat(&directory, DRAFT, AtFlags::empty()) {
-                    Ok(()) | Err(Errno::NOENT) => {}
-                    Err(errno) => return Err(failed(errno.into())),
-                }
+                remove_draft(&directory).map_err(&failed)?;
                 let create = OFlags::CREATE | OFlags::EXCL;
                 let file = beneath::write(&directory, Path::new(DRAFT), create);
                 let file = File::from(file.map_err(&failed)?);
@@ -327,6 +332,19 @@ mod tests {
         disk.finish().unwrap();
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
         assert_eq!(fs::read(dir.path().join(NAME)).unwrap()[..2], *b"x\0");
+    }
+
+    /// Else a small volume would have no room for the next try.
+    #[test]
+    fn draft_of_a_killed_import_takes_no_room() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [DRAFT, NAME] {
+            fs::write(dir.path().join(name), "old").unwrap();
+        }
+        assert_eq!(place(dir.path(), 1 << 20).room().unwrap(), 1 << 20);
+        let left = fs::read_dir(dir.path()).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [NAME]);
     }
 
     #[test]

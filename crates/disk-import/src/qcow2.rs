@@ -43,11 +43,16 @@ pub(crate) fn check_complete(file: &File) -> Result<(), ImportError> {
     file.read_exact_at(&mut l1, tables.l1_offset)
         .map_err(failed)?;
     let mut l2 = vec![0; 1 << tables.cluster_bits];
+    // Each table has a cluster of its own; else a small file could name millions of them.
+    let mut left = length.div_ceil(1 << tables.cluster_bits);
     for entry in entries(&l1, 8) {
         let offset = entry & OFFSET;
         if offset == 0 {
             continue;
         }
+        left = left.checked_sub(1).ok_or_else(|| {
+            ImportError::Damaged("the qcow2 image names one table several times".to_owned())
+        })?;
         file.read_exact_at(&mut l2, offset).map_err(failed)?;
         let all = entries(&l2, tables.entry);
         if all.map(|entry| tables.offset(entry)).any(|at| at >= length) {
@@ -112,6 +117,27 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         file
+    }
+
+    #[test]
+    fn no_more_tables_are_read_than_the_file_has_clusters() {
+        let check = |tables: u8, expected: bool| {
+            let mut bytes = vec![0; 1536];
+            bytes[..4].copy_from_slice(b"QFI\xfb");
+            bytes[7] = 2;
+            bytes[23] = 9;
+            bytes[39] = tables;
+            bytes[46] = 2;
+            for entry in bytes[512..1024].chunks_exact_mut(8) {
+                entry[6] = 4;
+            }
+            let found = check_complete(&file(&bytes));
+            assert_eq!(found.is_ok(), expected, "{tables}: {found:?}");
+        };
+        check(1, true);
+        check(3, true);
+        check(4, false);
+        check(64, false);
     }
 
     proptest! {

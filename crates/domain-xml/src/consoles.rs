@@ -1,4 +1,5 @@
-//! Access to the guest for users and programs: serial console, screen, agent channel.
+//! Access to the guest for users and programs: serial console, screen, agent channel, USB devices of
+//! clients.
 
 use model::{Architecture, paths};
 
@@ -27,6 +28,9 @@ pub(crate) fn render(input: &Input<'_>) -> Result<Vec<Element>, RenderError> {
             (None, Architecture::Amd64 | Architecture::Unknown(_)) => with_memory("vga"),
         });
     }
+    if devices.client_passthrough.is_some() {
+        all.extend((0..paths::USB_SLOTS).map(|slot| usb_slot(uid, slot)));
+    }
     Ok(all)
 }
 
@@ -54,6 +58,17 @@ fn serial(uid: &str, is_logged: bool) -> [Element; 2] {
                 .attr("port", 0),
         ),
     ]
+}
+
+/// A place for a USB device of a client, who connects to its socket.
+fn usb_slot(uid: &str, slot: usize) -> Element {
+    let source = Element::new("source")
+        .attr("mode", "bind")
+        .attr("path", paths::usb_socket(uid, slot));
+    Element::new("redirdev")
+        .attr("bus", "usb")
+        .attr("type", "unix")
+        .child(source)
 }
 
 fn agent_channel() -> Element {

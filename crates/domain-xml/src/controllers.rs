@@ -53,6 +53,7 @@ pub(crate) fn of(
         Placement::PortsWithoutHotplug
     };
     let mut placed = layout::Devices {
+        filesystems: input.guest.filesystems.len(),
         interfaces: interfaces.iter().map(Interface::plug).collect(),
         usb_controllers: usize::from(usb),
         scsi_controllers: usize::from(scsi),

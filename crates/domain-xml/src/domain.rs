@@ -3,7 +3,7 @@
 use crate::element::Element;
 use crate::{
     Acceleration, Input, RenderError, clock, consoles, controllers, cpu, disks, features,
-    interfaces, io_threads, memory, numa, os, peripherals, pinning, security,
+    filesystems, interfaces, io_threads, memory, numa, os, peripherals, pinning, security,
 };
 use kubevirt_api::VirtualMachineInstance;
 
@@ -13,6 +13,7 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
     let memory = memory::of(input.guest)?;
     let io_threads = io_threads::of(input.guest)?;
     let disks = disks::of(input, &io_threads)?;
+    let filesystems = filesystems::of(input)?;
     let interfaces = interfaces::of(input)?;
     let peripherals = peripherals::of(input)?;
     let controllers = controllers::of(input, &disks, &interfaces, &peripherals, memory.bytes);
@@ -24,6 +25,7 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
     let devices = Element::new("devices")
         .children(controllers.render())
         .children(disks::render(&disks, &layout.disks))
+        .children(filesystems::render(&filesystems, &layout.filesystems))
         .children(interfaces::render(&interfaces, &layout.interfaces))
         .children(consoles::render(input)?)
         .children(peripherals.render(layout));

@@ -114,7 +114,8 @@ pub enum VolumeMode {
 pub struct InterfaceFacts {
     /// Name of the interface in the VMI.
     pub name: String,
-    pub tap: String,
+    /// Its end in the pod; passt has none.
+    pub tap: Option<String>,
     pub mac: String,
     pub mtu: u16,
 }

@@ -1,15 +1,19 @@
 //! Network interfaces.
 
-use model::{Architecture, Binding, LinkState, PciAddress, Unsupported};
+use model::{Architecture, Binding, LinkState, PciAddress, Unsupported, paths};
 
 use crate::element::Element;
 use crate::layout::{self, Address, Plug};
 use crate::{Acceleration, Input, InterfaceFacts, RenderError, virtio};
 
+/// How often QEMU looks for a process that was restarted.
+const RECONNECT_SECONDS: u32 = 1;
+
 #[derive(Debug)]
 pub(crate) struct Interface<'a> {
     parsed: model::Interface<'a>,
     facts: &'a InterfaceFacts,
+    end: End,
     model: &'a str,
     driver: Option<Driver>,
     /// The address that the user gave.
@@ -27,9 +31,17 @@ enum Rom {
     Unknown,
 }
 
+/// What the interface is connected to in the pod.
+#[derive(Debug)]
+enum End {
+    Tap(String),
+    /// The socket of a process that has the guest's memory, too.
+    Socket(String),
+}
+
 #[derive(Debug)]
 struct Driver {
-    name: &'static str,
+    name: Option<&'static str>,
     queues: Option<u32>,
     iommu: Option<&'static str>,
 }
@@ -46,23 +58,34 @@ fn resolve<'a>(
     interface: model::Interface<'a>,
 ) -> Result<Interface<'a>, RenderError> {
     match interface.binding {
-        Binding::Masquerade | Binding::Bridge => {}
-        Binding::Sriov | Binding::Passt | Binding::Plugin(_) | Binding::Withdrawn(_) => {
+        Binding::Passt if interface.emulated_model().is_some() => {
+            let problem = "passt connects virtio interfaces only; leave it out";
+            return Err(RenderError::invalid(interface.field("model"), problem));
+        }
+        Binding::Masquerade | Binding::Bridge | Binding::Passt => {}
+        Binding::Sriov | Binding::Plugin(_) | Binding::Withdrawn(_) => {
             return Err(Unsupported::binding(&interface).into());
         }
         Binding::Missing => return Err(RenderError::missing(interface.field("masquerade"))),
     }
     let mut facts = input.facts.interfaces.iter();
     let facts = facts.find(|facts| facts.name == interface.name());
-    let facts = facts.ok_or_else(|| RenderError::NotPlumbed {
+    let not_plumbed = || RenderError::NotPlumbed {
         interface: interface.name().to_owned(),
-    })?;
+    };
+    let facts = facts.ok_or_else(not_plumbed)?;
+    let end = if interface.binding == Binding::Passt {
+        End::Socket(paths::passt_socket(interface.name()))
+    } else {
+        End::Tap(facts.tap.clone().ok_or_else(not_plumbed)?)
+    };
     let queues = input.guest.queues(&interface);
     let is_virtio = interface.emulated_model().is_none();
     let iommu = is_virtio.then(|| virtio::iommu(input.guest)).flatten();
     let address = interface.spec.pci_address.as_deref();
     Ok(Interface {
         facts,
+        end,
         model: interface
             .emulated_model()
             .unwrap_or_else(|| virtio::model(input.guest)),
@@ -74,9 +97,10 @@ fn resolve<'a>(
         },
         driver: (queues.is_some() || iommu.is_some()).then_some(Driver {
             // Only KVM has the vhost device.
-            name: match input.facts.acceleration {
-                Acceleration::Kvm => "vhost",
-                Acceleration::Emulation => "qemu",
+            name: match (input.facts.acceleration, interface.binding) {
+                (_, Binding::Passt) => None,
+                (Acceleration::Kvm, _) => Some("vhost"),
+                (Acceleration::Emulation, _) => Some("qemu"),
             },
             queues,
             iommu,
@@ -105,10 +129,16 @@ impl Interface<'_> {
         }
     }
 
+    /// libvirt sets the MTU of a tap; passt announces it to the guest itself.
+    fn mtu(&self) -> Option<Element> {
+        match self.end {
+            End::Tap(_) => Some(Element::new("mtu").attr("size", self.facts.mtu)),
+            End::Socket(_) => None,
+        }
+    }
+
     fn render(&self, address: Option<Address>) -> Element {
-        let target = Element::new("target")
-            .attr("dev", &self.facts.tap)
-            .attr("managed", "no");
+        let (kind, end) = self.end.render();
         let spec = self.parsed.spec;
         let order = spec
             .boot_order
@@ -122,13 +152,13 @@ impl Interface<'_> {
         let is_down = self.parsed.link == LinkState::Down;
         let acpi = spec.acpi_index.filter(|index| *index > 0);
         Element::new("interface")
-            .attr("type", "ethernet")
+            .attr("type", kind)
             .child(Element::new("mac").attr("address", &self.facts.mac))
-            .child(target)
+            .child(end)
             .child(Element::new("model").attr("type", self.model))
             .children(self.driver.as_ref().map(Driver::render))
             .children(order)
-            .child(Element::new("mtu").attr("size", self.facts.mtu))
+            .children(self.mtu())
             .children(is_down.then(|| Element::new("link").attr("state", "down")))
             .children(rom)
             .children(acpi.map(|index| Element::new("acpi").attr("index", index)))
@@ -138,10 +168,31 @@ impl Interface<'_> {
     }
 }
 
+impl End {
+    fn render(&self) -> (&'static str, Element) {
+        match self {
+            Self::Tap(name) => {
+                let target = Element::new("target").attr("dev", name);
+                ("ethernet", target.attr("managed", "no"))
+            }
+            Self::Socket(path) => {
+                let reconnect = Element::new("reconnect")
+                    .attr("enabled", "yes")
+                    .attr("timeout", RECONNECT_SECONDS);
+                let source = Element::new("source")
+                    .attr("type", "unix")
+                    .attr("path", path)
+                    .attr("mode", "client");
+                ("vhostuser", source.child(reconnect))
+            }
+        }
+    }
+}
+
 impl Driver {
     fn render(&self) -> Element {
         Element::new("driver")
-            .attr("name", self.name)
+            .attr_if("name", self.name)
             .attr_if("queues", self.queues)
             .attr_if("iommu", self.iommu)
     }

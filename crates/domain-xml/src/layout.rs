@@ -24,6 +24,7 @@ const SOUND_SLOT: usize = 0x1b;
 /// The devices that need an address, as counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Devices {
+    pub(crate) filesystems: usize,
     pub(crate) interfaces: Vec<Plug>,
     pub(crate) usb_controllers: usize,
     pub(crate) scsi_controllers: usize,
@@ -77,6 +78,7 @@ pub(crate) struct Address {
 /// The address of each device; libvirt chooses one where there is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
+    pub(crate) filesystems: Vec<Option<Address>>,
     pub(crate) interfaces: Vec<Option<Address>>,
     pub(crate) usb: Option<Address>,
     pub(crate) scsi: Option<Address>,
@@ -164,6 +166,7 @@ fn needs_bridge(devices: &Devices) -> bool {
 /// Root ports with a device.
 fn used(devices: &Devices) -> usize {
     express(devices)
+        + devices.filesystems
         + devices.usb_controllers
         + devices.scsi_controllers
         + devices.serial_controllers
@@ -193,6 +196,7 @@ impl Devices {
 
 fn unplaced(devices: &Devices) -> Layout {
     Layout {
+        filesystems: vec![None; devices.filesystems],
         interfaces: vec![None; devices.interfaces.len()],
         disks: vec![None; devices.disks],
         inputs: vec![None; devices.inputs],
@@ -202,6 +206,7 @@ fn unplaced(devices: &Devices) -> Layout {
 
 /// Takes an address for each device, in order, and leaves a gap behind the interfaces.
 fn place(devices: &Devices, gap: usize, mut next: impl FnMut() -> Option<Address>) -> Layout {
+    let filesystems = (0..devices.filesystems).map(|_| next()).collect();
     let interfaces = devices.interfaces.iter().map(|plug| match plug {
         Plug::Express => next(),
         Plug::Conventional | Plug::Taken => None,
@@ -221,6 +226,7 @@ fn place(devices: &Devices, gap: usize, mut next: impl FnMut() -> Option<Address
     let inputs = (0..devices.inputs).map(|_| one(1)).collect();
     let vsock = one(devices.vsocks);
     Layout {
+        filesystems,
         interfaces,
         usb,
         scsi,

@@ -5,7 +5,8 @@
 //! place (`element`).
 //!
 //! **Invariants**: the same input gives the same text; a field that this crate does not render is
-//! refused with its path, never left out; every user-named device has an alias `ua-<name>`; devices
+//! refused with its path, never left out; every user-named device except
+//! filesystems has an alias `ua-<name>`; devices
 //! that a guest finds by their PCI address have the one that `layout` gives them.
 //!
 //! It must not know which process creates the files that the XML names ([`model::paths`] defines
@@ -21,6 +22,7 @@ mod element;
 mod error;
 mod facts;
 mod features;
+mod filesystems;
 mod interfaces;
 mod io_threads;
 mod layout;

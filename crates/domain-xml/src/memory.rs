@@ -14,9 +14,17 @@ pub(crate) struct Memory {
     /// Memory hotplug may grow it to this.
     max: Option<u64>,
     has_huge_pages: bool,
-    /// The memory is a file without name, which other processes can map.
-    pub(crate) is_file: bool,
+    file: MemoryFile,
     has_no_merging: bool,
+}
+
+/// Whether the memory is a file without name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MemoryFile {
+    None,
+    Private,
+    /// Other processes can map it.
+    Shared,
 }
 
 pub(crate) fn of(guest: &Guest<'_>) -> Result<Memory, RenderError> {
@@ -24,14 +32,19 @@ pub(crate) fn of(guest: &Guest<'_>) -> Result<Memory, RenderError> {
     let has_huge_pages = guest.page_size().is_some();
     let annotated = guest.vmi.metadata.annotations.as_ref();
     let memfd = annotated.and_then(|all| all.get(annotations::MEMFD));
-    let is_file = has_huge_pages
+    let is_huge_file = has_huge_pages
         && memfd.is_none_or(|value| value != "false")
         && guest.architecture != Architecture::S390x;
+    let file = match (guest.shares_memory(), is_huge_file) {
+        (true, _) => MemoryFile::Shared,
+        (false, true) => MemoryFile::Private,
+        (false, false) => MemoryFile::None,
+    };
     Ok(Memory {
         bytes,
         max: guest.max_memory()?.filter(|max| *max != bytes),
         has_huge_pages,
-        is_file,
+        file,
         has_no_merging: guest.is_realtime(),
     })
 }
@@ -56,7 +69,7 @@ fn size(guest: &Guest<'_>) -> Result<u64, RenderError> {
 impl Memory {
     /// libvirt requires a NUMA cell for memory that may grow and for memory in a file.
     pub(crate) fn needs_cell(&self) -> bool {
-        self.max.is_some() || self.is_file
+        self.max.is_some() || self.is_file()
     }
 
     pub(crate) fn render(&self, cells: Option<&Cells>) -> Vec<Element> {
@@ -69,15 +82,22 @@ impl Memory {
             .collect()
     }
 
+    fn is_file(&self) -> bool {
+        self.file != MemoryFile::None
+    }
+
     fn backing(&self, cells: Option<&Cells>) -> Element {
         let when = |applies: bool, name| applies.then(|| Element::new(name));
-        let source = when(self.is_file, "source").map(|source| source.attr("type", "memfd"));
+        let source = when(self.is_file(), "source").map(|source| source.attr("type", "memfd"));
+        let is_shared = self.file == MemoryFile::Shared;
+        let access = when(is_shared, "access").map(|access| access.attr("mode", "shared"));
         let pages = cells.map(Cells::render_pages);
         let at_start = cells.map(|_| Element::new("allocation").attr("mode", "immediate"));
         Element::new("memoryBacking")
             .children(pages.or_else(|| when(self.has_huge_pages, "hugepages")))
             .children(when(self.has_no_merging, "nosharepages"))
             .children(source)
+            .children(access)
             .children(at_start)
     }
 }

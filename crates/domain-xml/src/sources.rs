@@ -62,9 +62,13 @@ fn source(input: &Input<'_>, volume: &Volume<'_>) -> Result<Source, RenderError>
             let directory = paths::disk_directory(name);
             file(Format::Raw, format!("{directory}/{}", image.name))
         }
-        VolumeSource::DownwardMetrics
-        | VolumeSource::MemoryDump(_)
-        | VolumeSource::ContainerPath(_) => return Err(Unsupported::volume(volume).into()),
+        VolumeSource::ContainerPath(_) => {
+            let problem = "a directory cannot be a disk; use domain.devices.filesystems";
+            return Err(RenderError::invalid(volume.field(), problem));
+        }
+        VolumeSource::DownwardMetrics | VolumeSource::MemoryDump(_) => {
+            return Err(Unsupported::volume(volume).into());
+        }
         VolumeSource::Missing => return Err(RenderError::missing(volume.path())),
     })
 }
@@ -112,7 +116,7 @@ impl Format {
 }
 
 /// Volume names become parts of paths.
-fn check_name(name: &str) -> Result<(), String> {
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.starts_with('.') || name.is_empty() || !name.chars().all(plain) {
         return Err(format!("{name:?} is not a usable volume name"));

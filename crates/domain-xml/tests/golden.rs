@@ -18,7 +18,7 @@ fn facts() -> Facts {
         volumes: [].into(),
         interfaces: vec![InterfaceFacts {
             name: "default".into(),
-            tap: "tap0".into(),
+            tap: Some("tap0".into()),
             mac: "12:81:b8:38:4f:52".into(),
             mtu: 1500,
         }],
@@ -605,6 +605,99 @@ fn confidential_guests() {
     }
 }
 
+/// The VMI with filesystems of these volumes.
+fn sharing(volumes: &[Value]) -> Value {
+    let mut object = vmi();
+    let filesystem = |volume: &Value| json!({"name": volume["name"], "virtiofs": {}});
+    let filesystems: Vec<Value> = volumes.iter().map(filesystem).collect();
+    set(
+        &mut object,
+        "/spec/domain/devices/filesystems",
+        json!(filesystems),
+    );
+    let all = object["spec"]["volumes"].as_array_mut().unwrap();
+    all.extend_from_slice(volumes);
+    object
+}
+
+#[test]
+fn guest_with_shared_filesystems() {
+    let object = sharing(&[
+        json!({"name": "settings", "configMap": {"name": "c"}}),
+        json!({"name": "data", "persistentVolumeClaim": {"claimName": "c"}}),
+        json!({"name": "identity", "containerPath": {"path": "/var/run/secrets/x"}}),
+    ]);
+    insta::assert_snapshot!(render_with(&object, &facts()).unwrap());
+}
+
+#[test]
+fn guest_connected_by_passt() {
+    let mut object = vmi();
+    let interfaces = json!([{"name": "default", "passtBinding": {}}]);
+    set(&mut object, "/spec/domain/devices/interfaces", interfaces);
+    let mut facts = facts();
+    facts.interfaces[0].tap = None;
+    insta::assert_snapshot!(render_with(&object, &facts).unwrap());
+    let model = "/spec/domain/devices/interfaces/0/model";
+    set(&mut object, model, json!("e1000e"));
+    let error = render_with(&object, &facts).unwrap_err();
+    let expected = "spec.domain.devices.interfaces[0].model: passt connects virtio interfaces only; leave it out";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn guest_with_usb_ports_for_clients() {
+    let object = with("/spec/domain/devices/clientPassthrough", json!({}));
+    insta::assert_snapshot!(render_with(&object, &facts()).unwrap());
+}
+
+#[test]
+fn shared_memory_of_huge_pages_is_a_file() {
+    let mut object = sharing(&[json!({"name": "settings", "secret": {"secretName": "c"}})]);
+    let pages = json!({"pageSize": "2Mi"});
+    set(&mut object, "/spec/domain/memory/hugepages", pages);
+    set(
+        &mut object,
+        "/metadata/annotations",
+        json!({"kubevirt.io/memfd": "false"}),
+    );
+    let xml = render_with(&object, &facts()).unwrap();
+    let backing = xml.split("<memoryBacking>").nth(1).unwrap();
+    let backing = backing.split("</memoryBacking>").next().unwrap();
+    let backing: Vec<&str> = backing.split_whitespace().collect();
+    let expected = "<hugepages/> <source type=\"memfd\"/> <access mode=\"shared\"/>";
+    assert_eq!(backing.join(" "), expected);
+}
+
+#[test]
+fn volumes_without_a_directory_are_not_shared() {
+    let disk = json!({"name": "e", "emptyDisk": {"capacity": "1Gi"}});
+    let mut missing = sharing(&[]);
+    let filesystems = json!([{"name": "gone", "virtiofs": {}}]);
+    set(
+        &mut missing,
+        "/spec/domain/devices/filesystems",
+        filesystems,
+    );
+    let mut twice = sharing(&[json!({"name": "c", "configMap": {"name": "c"}})]);
+    let disks = json!([{"name": "d", "disk": {}}, {"name": "c", "disk": {}}]);
+    set(&mut twice, "/spec/domain/devices/disks", disks);
+    check_errors([
+        (
+            sharing(&[disk]),
+            "spec.domain.devices.filesystems[0]: emptyDisk has no directory to share; use a disk",
+        ),
+        (
+            missing,
+            "spec.domain.devices.filesystems[0]: there is no volume named \"gone\"",
+        ),
+        (
+            twice,
+            "spec.domain.devices.filesystems[0]: its volume is a disk already; use one of the two",
+        ),
+    ]);
+}
+
 #[test]
 fn unsupported_fields_are_named() {
     let devices = "/spec/domain/devices";
@@ -628,14 +721,14 @@ fn unsupported_fields_are_named() {
                 &format!("{devices}/interfaces/0"),
                 json!({"name": "default", "sriov": {}}),
             ),
-            "not supported yet: spec.domain.devices.interfaces[0].sriov: use masquerade: {} or bridge: {}",
+            "not supported yet: spec.domain.devices.interfaces[0].sriov: use masquerade: {}, bridge: {} or passtBinding: {}",
         ),
         (
             with(
                 &format!("{devices}/interfaces/0"),
                 json!({"name": "default", "slirp": {}}),
             ),
-            "not supported yet: spec.domain.devices.interfaces[0].slirp: use masquerade: {} or bridge: {}",
+            "not supported yet: spec.domain.devices.interfaces[0].slirp: use masquerade: {}, bridge: {} or passtBinding: {}",
         ),
         (
             with("/spec/architecture", json!("mips")),

@@ -102,13 +102,22 @@ impl Cluster {
 
     /// Kills all processes of a node at once.
     pub fn kill_node(&self, node: &str) {
-        let record = self.directory.join("run").join(format!("{node}.pid"));
-        let record = fs::read_to_string(record).expect("read the node's PID file");
+        self.kill_part(node);
+    }
+
+    /// Kills the API server; [`complete`](Self::complete) starts it again.
+    pub fn kill_api_server(&self) {
+        self.kill_part("kube-apiserver");
+    }
+
+    fn kill_part(&self, name: &str) {
+        let record = self.directory.join("run").join(format!("{name}.pid"));
+        let record = fs::read_to_string(record).expect("read the PID file");
         let process = record.split(' ').next().and_then(|pid| pid.parse().ok());
         kill(process.expect("the PID file begins with a PID"));
     }
 
-    /// Starts every node that is not running.
+    /// Starts every node and part of the control plane that is not running.
     pub async fn complete(&self) {
         let mut up = Command::new(program("xtask"));
         run(up.args(["cluster", "up"]), b"").await.success();

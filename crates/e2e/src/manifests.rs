@@ -150,6 +150,22 @@ impl VmManifest {
         self
     }
 
+    /// Adds a volume that is shared as a filesystem of its name.
+    #[must_use]
+    pub fn filesystem(mut self, volume: &Value) -> Self {
+        let spec = &mut self.0["spec"]["template"]["spec"];
+        let volumes = spec["volumes"].as_array_mut();
+        volumes
+            .expect("the manifest has volumes")
+            .push(volume.clone());
+        let shared = json!({"name": volume["name"], "virtiofs": {}});
+        match &mut spec["domain"]["devices"]["filesystems"] {
+            Value::Array(all) => all.push(shared),
+            none => *none = json!([shared]),
+        }
+        self
+    }
+
     pub fn into_object(self) -> Value {
         self.0
     }

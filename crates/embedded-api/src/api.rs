@@ -26,7 +26,7 @@ use crate::{
     registry::{Aggregated, Backend, Registry, Served},
     router,
     services::{self, ServiceSettings},
-    store::{Collection, Database, Scope, Store, StoreError},
+    store::{Collection, Database, Scope, Snapshot, Store, StoreError},
     tokens::{KeyError, SigningKey, Statements, Tokens},
     upkeep,
     verbs::{
@@ -96,7 +96,7 @@ pub(crate) struct Parts {
     pub certificates: RwLock<Certificates>,
     /// Ends watches and proxied streams.
     pub stopping: CancellationToken,
-    /// Connections to other servers.
+    /// Connections to other servers, and writes whose client may have gone away.
     pub tasks: TaskTracker,
     pub clients: backend::Clients,
     /// The authorization rules.
@@ -310,6 +310,11 @@ impl EmbeddedApi {
         *self.api.certificates.write() = certificates;
         self.api.clients.forget();
         self.api.root_ca_changed.notify_one();
+    }
+
+    /// The contents of a database in memory, for [`Database::MemoryFrom`]. Blocks.
+    pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        self.api.store.snapshot()
     }
 
     /// Keeps copies of the database until `stop`.

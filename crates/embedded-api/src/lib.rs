@@ -65,6 +65,8 @@ pub use auth::Identity;
 pub use clock::Clock;
 pub use error::ApiError;
 pub use services::ServiceSettings;
-pub use store::{Contents, Database, StoreError, back_up, inspect, restore};
+pub use store::{
+    Contents, Database, Snapshot, StoreError, back_up, inspect, interrupted_restore, restore,
+};
 pub use tokens::{KeyError, SigningKey, Statements};
 pub use upkeep::copies::Copies;

@@ -1,6 +1,7 @@
 //! The kubelet's HTTPS endpoint: container logs, streams and health, for the API server only.
 
 use std::{
+    collections::HashMap,
     io,
     path::{Path as FilePath, PathBuf},
     sync::Arc,
@@ -19,13 +20,14 @@ use futures::StreamExt as _;
 use http::StatusCode;
 use inotify::{Inotify, WatchMask};
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
 use pod_supervisor::{
     layout,
     status::{self as disk, ContainerStatus, State as Run},
 };
 use reconcile::Key;
 use serving::Peer;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -41,6 +43,10 @@ pub const API_SERVER: &str = "kube-apiserver-kubelet-client";
 
 /// Buffered for a slow reader.
 const CHUNKS: usize = 16;
+/// The largest chunk.
+const CHUNK: usize = 64 << 10;
+/// Past output that is read or sent at once for the pods of a namespace: up to 20 MiB each. More wait.
+const READERS: usize = 8;
 
 pub(crate) async fn serve(shared: Arc<Shared>, endpoint: Endpoint, stop: CancellationToken) {
     serving::Server::new(endpoint.listener, endpoint.tls, router(shared))
@@ -86,12 +92,35 @@ async fn require_api_server(
     }
 }
 
+/// Who reads past output of containers, by namespace.
+#[derive(Debug, Default)]
+pub(crate) struct LogReaders(Mutex<HashMap<String, Arc<Semaphore>>>);
+
+impl LogReaders {
+    async fn enter(&self, namespace: &str) -> Option<OwnedSemaphorePermit> {
+        let places = {
+            let mut all = self.0.lock();
+            // Those who read or wait hold the places, too.
+            all.retain(|_, places| Arc::strong_count(places) > 1);
+            let places = all
+                .entry(namespace.to_owned())
+                .or_insert_with(|| Arc::new(Semaphore::new(READERS)));
+            Arc::clone(places)
+        };
+        // The semaphore is never closed.
+        places.acquire_owned().await.ok()
+    }
+}
+
 async fn container_logs(
     State(shared): State<Arc<Shared>>,
     Path((namespace, name, container)): Path<(String, String, String)>,
     Query(query): Query<logs::Query>,
 ) -> Response {
-    let Some(pod) = shared.pods.get(&Key::new(namespace, name.as_str())) else {
+    let Some(pod) = shared
+        .pods
+        .get(&Key::new(namespace.as_str(), name.as_str()))
+    else {
         return refuse(StatusCode::NOT_FOUND, format!("pod {name:?} not found"));
     };
     if !has_container(&pod, &container) {
@@ -125,8 +154,13 @@ async fn container_logs(
         follow: query.follow && !query.previous,
         started: None,
     };
+    let reading = Arc::clone(&shared);
     shared.children.spawn(async move {
-        if let Err(error) = send(request, selector, &sender).await {
+        let place = tokio::select! {
+            place = reading.log_readers.enter(&namespace) => place,
+            () = sender.closed() => return,
+        };
+        if let Err(error) = send(request, selector, (&sender, place)).await {
             tracing::debug!(%error, "log request ended early");
         }
     });
@@ -186,7 +220,7 @@ pub(crate) async fn follow_output(
     };
     let (sender, receiver) = mpsc::channel(CHUNKS);
     shared.children.spawn(async move {
-        if let Err(error) = send(request, selector, &sender).await {
+        if let Err(error) = send(request, selector, (&sender, None)).await {
             tracing::debug!(%error, "attached output ended early");
         }
     });
@@ -232,10 +266,11 @@ struct Request {
     started: Option<oneshot::Sender<()>>,
 }
 
+/// The place among the readers is given back when the past output was sent.
 async fn send(
     mut request: Request,
     mut selector: Selector,
-    sender: &mpsc::Sender<Bytes>,
+    (sender, place): (&mpsc::Sender<Bytes>, Option<OwnedSemaphorePermit>),
 ) -> io::Result<()> {
     let path = request
         .dir
@@ -268,9 +303,10 @@ async fn send(
         // The receiver may have been dropped.
         let _received = started.send(()).is_ok();
     }
-    if forward(first, sender).await.is_err() {
+    if forward(&first, sender).await.is_err() {
         return Ok(());
     }
+    drop((first, place));
     while let (true, false, Some(changes), Some((link, _))) =
         (runs, selector.is_full(), &mut changes, &mut link)
     {
@@ -280,18 +316,22 @@ async fn send(
             () = sender.closed() => return Ok(()),
         }
         let more = selector.more(&tail.next()?);
-        if forward(more, sender).await.is_err() {
+        if forward(&more, sender).await.is_err() {
             return Ok(());
         }
     }
     Ok(())
 }
 
-async fn forward(bytes: Vec<u8>, sender: &mpsc::Sender<Bytes>) -> Result<(), ()> {
-    if bytes.is_empty() {
-        return Ok(());
+/// Sends the bytes as the reader takes them. Chunks are copies: a slow reader keeps those that wait, not all.
+async fn forward(bytes: &[u8], sender: &mpsc::Sender<Bytes>) -> Result<(), ()> {
+    for chunk in bytes.chunks(CHUNK) {
+        sender
+            .send(Bytes::copy_from_slice(chunk))
+            .await
+            .map_err(drop)?;
     }
-    sender.send(bytes.into()).await.map_err(drop)
+    Ok(())
 }
 
 fn is_running(status: &disk::PodStatus, request: &Request) -> bool {
@@ -326,9 +366,54 @@ impl Changes {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
     use serde_json::json;
 
     use super::*;
+
+    #[tokio::test]
+    async fn readers_of_a_namespace_wait_for_each_other_only() {
+        let readers = LogReaders::default();
+        let mut places = Vec::new();
+        for _ in 0..READERS {
+            places.push(readers.enter("a").await.unwrap());
+        }
+        assert!(readers.enter("a").now_or_never().is_none());
+        assert!(readers.enter("b").now_or_never().flatten().is_some());
+        drop(places.pop());
+        assert!(readers.enter("a").now_or_never().flatten().is_some());
+        places.clear();
+        drop(readers.enter("c").await);
+        assert_eq!(readers.0.lock().len(), 1, "nothing is left behind");
+    }
+
+    #[tokio::test]
+    async fn slow_reader_keeps_a_few_chunks() {
+        let (sender, mut receiver) = mpsc::channel(CHUNKS);
+        let length = (CHUNKS + 3) * CHUNK + 1;
+        let output = vec![b'x'; length];
+        let early = forward(&output, &sender).now_or_never();
+        assert!(early.is_none(), "it waits for the reader");
+        let mut waiting = Vec::new();
+        while let Ok(chunk) = receiver.try_recv() {
+            waiting.push(chunk.len());
+        }
+        assert_eq!(waiting, [CHUNK; CHUNKS]);
+        let sending = async move {
+            let sent = forward(&output, &sender).await;
+            drop(sender);
+            sent
+        };
+        let reading = async {
+            let mut sum = 0;
+            while let Some(chunk) = receiver.recv().await {
+                assert!(chunk.len() <= CHUNK);
+                sum += chunk.len();
+            }
+            sum
+        };
+        assert_eq!(tokio::join!(sending, reading), (Ok(()), length));
+    }
 
     #[test]
     fn container_without_a_log_names_its_reason() {

@@ -50,4 +50,5 @@ pub use endpoint::API_SERVER;
 pub use error::{Failure, NodeError};
 pub use node::{EmbeddedNode, recorded_pods};
 pub use settings::{Addresses, Endpoint, Images, Network, Resolver, ServiceOffer, Settings};
+pub use storage::definitions::VOLUME_SNAPSHOT_DEFINITIONS;
 pub use teardown::{Progress, Stopping, TeardownError, teardown_all};

@@ -158,9 +158,11 @@ fn handler(settings: &Settings) -> Value {
                         ],
                         "env": env,
                         "ports": [metrics_port()],
-                        // The limit is far above its use: what guests and clients send cannot exhaust the node.
+                        // As much CPU time as a guest: the memory of guests that move goes through it, also on a node
+                        // whose guests use all of it. The limit is far above its use: what guests and clients
+                        // send cannot exhaust the node.
                         "resources": {
-                            "requests": {"cpu": "10m", "memory": "32Mi"},
+                            "requests": {"cpu": "100m", "memory": "32Mi"},
                             "limits": {"memory": "1Gi"},
                         },
                         "securityContext": {"privileged": true, "runAsUser": 0},

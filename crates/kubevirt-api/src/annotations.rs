@@ -34,6 +34,8 @@ pub const MISSING_REQUIREMENTS: &str = "ferrovirt.io/lacks";
 pub const IMPORT_CHECKSUM: &str = "ferrovirt.io/import-checksum";
 /// On importer pods: how often the import was restarted before this pod was created.
 pub const IMPORT_RESTARTS: &str = "ferrovirt.io/import-restarts";
+/// On importer pods: the UID of the claim that the pod fills.
+pub const IMPORT_CLAIM: &str = "ferrovirt.io/import-claim";
 /// On VMIs: configuration for guests that read it by `fw_cfg`.
 pub const IGNITION_DATA: &str = "kubevirt.io/ignitiondata";
 /// On VMIs: sidecars that may change the domain.

@@ -146,6 +146,9 @@ pub struct GuestState {
     /// The signal that ended QEMU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu_signal: Option<i32>,
+    /// Filesystems that the guest cannot use any more, because their servers have ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_filesystems: Vec<String>,
     /// The last migration to or from this launcher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<Box<MigrationReport>>,
@@ -189,6 +192,8 @@ impl GuestState {
             texts.retain(|name, _| name.len() <= MAX_TEXT && !long.contains(name));
             texts.values_mut().for_each(cut);
         }
+        self.lost_filesystems.truncate(MAX_ITEMS);
+        self.lost_filesystems.iter_mut().for_each(cut);
         if let Some(migration) = &mut self.migration {
             cut(&mut migration.id);
             if let MigrationStage::Failed(message) = &mut migration.stage {
@@ -278,6 +283,7 @@ mod tests {
         let state = GuestState {
             note: Some(long()),
             machine: Some(long()),
+            lost_filesystems: vec![long(); 100],
             agent: Some(Box::new(Agent {
                 missing: vec![long(); 100],
                 os: Some(AgentOs {
@@ -299,7 +305,7 @@ mod tests {
         };
         let bounded = serde_json::to_string(&state.bounded()).unwrap();
         assert!(
-            bounded.len() <= MAX_ITEMS * (MAX_ITEMS + 4) * 2 * MAX_TEXT,
+            bounded.len() <= MAX_ITEMS * (MAX_ITEMS + 5) * 2 * MAX_TEXT,
             "{}",
             bounded.len()
         );

@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-/// The steps from an empty pod to a running guest, in this order: prepare, start DHCP, define and
-/// start the domain. All paths are paths inside the pod.
+/// The steps from an empty pod to a running guest, in this order: prepare, start DHCP
+/// and file servers, define and start the domain. All paths are paths inside the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestPlan {
@@ -20,6 +20,12 @@ pub struct GuestPlan {
     pub prepare: Vec<Prepare>,
     #[serde(default)]
     pub dhcp: Vec<DhcpServer>,
+    /// Directories that the guest mounts.
+    #[serde(default)]
+    pub filesystems: Vec<FileServer>,
+    /// Processes that connect interfaces of the guest to the pod's network.
+    #[serde(default)]
+    pub passt: Vec<PasstServer>,
     /// The guest stays paused after its start.
     #[serde(default)]
     pub start_paused: bool,
@@ -45,7 +51,7 @@ pub struct GuestPlan {
 pub struct HotDisk {
     /// Name of the volume.
     pub volume: String,
-    /// The device in the domain.
+    /// The device in the domain; empty for a disk that the guest has and keeps.
     pub xml: String,
     /// The file or device in it; `None` for a drive without a medium.
     #[serde(default)]
@@ -205,6 +211,49 @@ pub struct DhcpServer {
     /// Options that the user gave by number.
     #[serde(default)]
     pub private: Vec<PrivateOption>,
+}
+
+/// A server of a directory of the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileServer {
+    /// Name by which the guest mounts the directory.
+    pub name: String,
+    /// The socket that QEMU connects to.
+    pub socket: String,
+    pub directory: String,
+    /// The guest cannot write.
+    pub is_read_only: bool,
+}
+
+/// A process that connects an interface of the guest to the pod's network, with the pod's own sockets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PasstServer {
+    /// Name of the guest's interface.
+    pub name: String,
+    /// The socket that QEMU connects to.
+    pub socket: String,
+    /// The pod's interface whose addresses the guest gets.
+    pub pod_interface: String,
+    pub mtu: u16,
+    /// Ports of the pod that lead to the guest; all if unset.
+    pub ports: Option<ForwardedPorts>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ForwardedPorts {
+    pub tcp: Vec<PortRange>,
+    pub udp: Vec<PortRange>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PortRange {
+    pub first: u16,
+    /// Included.
+    pub last: u16,
 }
 
 /// What a guest that boots from the network loads.

@@ -5,8 +5,8 @@ use kubevirt_api::domain::MemLockRequirement;
 use kubevirt_api::firmware::KernelBootContainer;
 
 use crate::{
-    Architecture, Binding, Bootloader, CpuModel, Credential, Disk, Interface, KeptState, LinkState,
-    MAX_QUEUES, Topology, Tpm, Volume,
+    Architecture, Binding, Bootloader, CpuModel, Credential, Disk, Filesystem, Interface,
+    KeptState, LinkState, MAX_QUEUES, Topology, Tpm, Volume,
 };
 
 /// Longest host name.
@@ -18,6 +18,7 @@ pub struct Guest<'a> {
     pub vmi: &'a VirtualMachineInstance,
     pub volumes: Vec<Volume<'a>>,
     pub disks: Vec<Disk<'a>>,
+    pub filesystems: Vec<Filesystem<'a>>,
     pub interfaces: Vec<Interface<'a>>,
     pub architecture: Architecture<'a>,
     pub topology: Topology,
@@ -31,6 +32,7 @@ impl<'a> Guest<'a> {
         let devices = &spec.domain.devices;
         let volumes = spec.volumes.iter().enumerate();
         let disks = devices.disks.iter().enumerate();
+        let filesystems = devices.filesystems.iter().enumerate();
         let interfaces = devices.interfaces.iter().enumerate();
         let cpu = spec.domain.cpu.as_ref();
         Self {
@@ -39,6 +41,12 @@ impl<'a> Guest<'a> {
                 .map(|(index, volume)| Volume::of(index, volume))
                 .collect(),
             disks: disks.map(|(index, disk)| Disk::of(index, disk)).collect(),
+            filesystems: filesystems
+                .map(|(index, one)| Filesystem {
+                    index,
+                    name: &one.name,
+                })
+                .collect(),
             interfaces: interfaces
                 .map(|(index, spec)| Interface::of(index, spec, &vmi.spec.networks))
                 .collect(),
@@ -85,10 +93,8 @@ impl<'a> Guest<'a> {
 
     /// Whether the volume is shared as a filesystem and not shown as a disk.
     pub fn is_filesystem(&self, volume: &str) -> bool {
-        let filesystems = &self.vmi.spec.domain.devices.filesystems;
-        filesystems
-            .iter()
-            .any(|filesystem| filesystem.name == volume)
+        let mut filesystems = self.filesystems.iter();
+        filesystems.any(|filesystem| filesystem.name == volume)
     }
 
     /// Whether the volume is attached while the guest runs, where that is supported: only disks can be.
@@ -103,7 +109,9 @@ impl<'a> Guest<'a> {
         let devices = &self.vmi.spec.domain.devices;
         let is_multiqueue = devices.network_interface_multiqueue == Some(true);
         let vcpus = u32::try_from(self.topology.vcpus()).unwrap_or(MAX_QUEUES);
-        (is_multiqueue && interface.emulated_model().is_none()).then(|| vcpus.min(MAX_QUEUES))
+        let has_queues =
+            interface.emulated_model().is_none() && interface.binding != Binding::Passt;
+        (is_multiqueue && has_queues).then(|| vcpus.min(MAX_QUEUES))
     }
 
     pub fn tpm(&self) -> Option<Tpm> {
@@ -149,6 +157,12 @@ impl<'a> Guest<'a> {
         !devices.host_devices.is_empty()
             || !devices.gpus.is_empty()
             || interfaces.any(|interface| interface.binding == Binding::Sriov)
+    }
+
+    /// Whether other processes of the pod access the guest's memory.
+    pub fn shares_memory(&self) -> bool {
+        let mut interfaces = self.plugged_interfaces();
+        !self.filesystems.is_empty() || interfaces.any(|one| one.binding == Binding::Passt)
     }
 
     /// Size of the huge pages behind the guest's memory, as the VMI writes it.

@@ -70,6 +70,16 @@ pub fn hotplugged(volume: &str) -> String {
     format!("{HOTPLUG_DISKS}/{volume}")
 }
 
+/// The socket of the server of a shared filesystem.
+pub fn filesystem_socket(volume: &str) -> String {
+    format!("{VIRTIOFS_CONTAINERS}/{volume}.sock")
+}
+
+/// The socket of the process that connects an interface to the pod's network.
+pub fn passt_socket(interface: &str) -> String {
+    format!("{PRIVATE}/passt-{interface}.sock")
+}
+
 /// The device of a claim in block mode.
 pub fn device(volume: &str) -> String {
     format!("/dev/{volume}")
@@ -125,6 +135,14 @@ pub fn serial_log(vmi_uid: &str) -> String {
 
 pub fn vnc_socket(vmi_uid: &str) -> String {
     format!("{PRIVATE}/{vmi_uid}/virt-vnc")
+}
+
+/// Devices of a client that a guest can have at a time.
+pub const USB_SLOTS: usize = 4;
+
+/// The socket of a USB device that a client redirects, by its slot.
+pub fn usb_socket(vmi_uid: &str, slot: usize) -> String {
+    format!("{PRIVATE}/{vmi_uid}/virt-usbredir-{slot}")
 }
 
 /// The EFI variables of a guest that does not keep them.

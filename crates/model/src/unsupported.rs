@@ -251,8 +251,8 @@ mod tests {
         let ignition = "kubevirt.io/ignitiondata";
         for (object, field) in [
             (
-                json!({"spec": {"domain": {"devices": {"clientPassthrough": {}}}}}),
-                "spec.domain.devices.clientPassthrough".to_owned(),
+                json!({"spec": {"resourceClaims": [{"name": "a"}]}}),
+                "spec.resourceClaims[0]".to_owned(),
             ),
             (
                 json!({"metadata": {"annotations": {key: "[]"}}}),
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn unsupported_volume_has_the_remedy_of_its_row() {
         let vmi: VirtualMachineInstance = serde_json::from_value(json!({"spec": {"volumes": [
-            {"name": "a", "containerPath": {"path": "/p"}},
+            {"name": "a", "memoryDump": {"claimName": "c"}},
         ]}}))
         .expect("a VMI");
         let volume = &Guest::of(&vmi).volumes[0];

@@ -10,6 +10,8 @@ pub enum PlanError {
     Unsupported(#[from] Unsupported),
     #[error("{field}: needs a value")]
     Missing { field: String },
+    #[error("{field}: passt has no such options; leave it out, or use masquerade")]
+    NotWithPasst { field: String },
     #[error("interface {interface} has no network of the same name in spec.networks")]
     NoSuchNetwork { interface: String },
     #[error("interface {interface} is the second on the pod network; a VMI can have one")]
@@ -45,7 +47,9 @@ impl PlanError {
     /// A stable reason for conditions, events and metrics.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Unsupported(_) | Self::Missing { .. } => Reason::DomainNotRenderable,
+            Self::Unsupported(_) | Self::Missing { .. } | Self::NotWithPasst { .. } => {
+                Reason::DomainNotRenderable
+            }
             Self::NoSuchNetwork { .. } => Reason::NoSuchNetwork,
             Self::SecondInterface { .. } => Reason::SecondInterface,
             Self::BadNetworkCidr { .. } => Reason::BadNetworkCidr,

@@ -16,6 +16,7 @@ mod masquerade;
 pub mod nft;
 mod nft_text;
 mod observed;
+mod passt;
 mod plan;
 mod plumbing;
 mod reach;

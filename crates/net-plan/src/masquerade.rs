@@ -147,10 +147,10 @@ pub(crate) fn sysctls(sides: &[Side], bridge: &str) -> Vec<Sysctl> {
 
 /// Ports of the guest that are reachable at the pod's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Ports {
-    protocol: Transport,
-    first: u16,
-    last: u16,
+pub(crate) struct Ports {
+    pub(crate) protocol: Transport,
+    pub(crate) first: u16,
+    pub(crate) last: u16,
 }
 
 impl Ports {
@@ -169,7 +169,7 @@ impl Ports {
 }
 
 /// The listed ports, then the ranges; an empty list means all ports.
-fn ports(interface: &Interface) -> Result<Vec<Ports>, PlanError> {
+pub(crate) fn ports(interface: &Interface) -> Result<Vec<Ports>, PlanError> {
     let bad = |port: String, problem| PlanError::BadPort {
         interface: interface.name.clone(),
         port,

@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use kubevirt_api::{
     RUNTIME_USER, network::PodNetwork, vmi_status::VirtualMachineInstanceNetworkInterface,
 };
-use launcher_channel::{DhcpServer, Route};
+use launcher_channel::{DhcpServer, PasstServer, Route};
 use model::{Binding, Guest, Interface, LinkState, Network, Supported, Unsupported};
 
 use crate::{
     Bridge, Cidr, MacAddress, Observed, PlanError, Plumbing, PodInterface, Sysctl, Tap, bridge,
     dhcp_options,
     masquerade::{self, Side},
-    resolv_conf,
+    passt, resolv_conf,
 };
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,6 +20,8 @@ pub struct Plan {
     pub plumbing: Plumbing,
     /// For the launcher, one for each in-pod bridge with IPv4.
     pub dhcp: Vec<DhcpServer>,
+    /// For the launcher, one for each interface with this binding.
+    pub passt: Vec<PasstServer>,
     /// For the domain, in the order of the VMI.
     pub interfaces: Vec<GuestInterface>,
     /// `status.interfaces` before the guest agent reports.
@@ -31,7 +33,8 @@ pub struct Plan {
 pub struct GuestInterface {
     /// Name of the interface and its network in the VMI.
     pub name: String,
-    pub tap: String,
+    /// Its end in the pod; passt has none.
+    pub tap: Option<String>,
     pub mac: MacAddress,
     pub mtu: u32,
     /// Number of queues of a multi-queue device.
@@ -68,7 +71,8 @@ fn plan_guest(guest: &Guest<'_>, observed: &Observed) -> Result<Plan, PlanError>
         match interface.binding {
             Binding::Masquerade => connection.add_masquerade(&mut plan, settings)?,
             Binding::Bridge => connection.add_bridge(&mut plan)?,
-            Binding::Sriov | Binding::Passt | Binding::Plugin(_) | Binding::Withdrawn(_) => {
+            Binding::Passt => connection.add_passt(&mut plan)?,
+            Binding::Sriov | Binding::Plugin(_) | Binding::Withdrawn(_) => {
                 return Err(Unsupported::binding(interface).into());
             }
             Binding::Missing => {
@@ -136,21 +140,26 @@ impl Connection<'_> {
         Ok(())
     }
 
+    fn add_passt(&self, plan: &mut Plan) -> Result<(), PlanError> {
+        let server = passt::server(self.interface, &self.observed.interface)?;
+        plan.passt.push(server);
+        let sysctls = [unprivileged_ports(), unprivileged_echo()];
+        plan.plumbing.sysctls.extend(sysctls);
+        Ok(())
+    }
+
     /// Adds the bridge with the guest's tap on it, and the DHCP server for the guest's address.
     fn connect(&self, plan: &mut Plan, bridge: Bridge, lease: Option<Lease>) {
-        plan.plumbing.taps.push(Tap {
-            name: self.device.tap.clone(),
+        let tap = self.device.tap.as_ref().map(|name| Tap {
+            name: name.clone(),
             bridge: bridge.name.clone(),
             mtu: bridge.mtu,
             owner: RUNTIME_USER,
             queues: self.device.queues.unwrap_or(1),
         });
+        plan.plumbing.taps.extend(tap);
         if let Some(lease) = lease {
-            // The launcher serves DHCP without any capability.
-            plan.plumbing.sysctls.push(Sysctl {
-                name: "net/ipv4/ip_unprivileged_port_start".to_owned(),
-                value: "0".to_owned(),
-            });
+            plan.plumbing.sysctls.push(unprivileged_ports());
             plan.dhcp.push(self.dhcp_server(&bridge.name, lease));
         }
         plan.plumbing.bridges.push(bridge);
@@ -203,6 +212,22 @@ impl Connection<'_> {
     }
 }
 
+/// The launcher serves DHCP, and passt the ports of the guest, without any capability.
+fn unprivileged_ports() -> Sysctl {
+    Sysctl {
+        name: "net/ipv4/ip_unprivileged_port_start".to_owned(),
+        value: "0".to_owned(),
+    }
+}
+
+/// passt sends the echo messages of the guest's pings.
+fn unprivileged_echo() -> Sysctl {
+    Sysctl {
+        name: "net/ipv4/ping_group_range".to_owned(),
+        value: format!("{RUNTIME_USER} {RUNTIME_USER}"),
+    }
+}
+
 fn bridge_name(pod: &PodInterface) -> String {
     format!("k6t-{}", bridge::suffix(&pod.name))
 }
@@ -214,7 +239,7 @@ fn guest_interface(
 ) -> Result<GuestInterface, PlanError> {
     Ok(GuestInterface {
         name: interface.name().to_owned(),
-        tap: "tap0".to_owned(),
+        tap: (interface.binding != Binding::Passt).then(|| "tap0".to_owned()),
         mac: guest_mac(interface, observed)?,
         mtu: observed.interface.mtu,
         queues: guest.queues(interface),

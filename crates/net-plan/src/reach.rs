@@ -12,7 +12,8 @@ pub enum Reach {
     /// From inside the pod's network namespace, at these private addresses, one of each family. No port
     /// list applies there.
     InPod(Vec<IpAddr>),
-    /// From outside the pod, at the pod's addresses: the guest has taken them over.
+    /// From outside the pod, at the pod's addresses: the guest has taken them over, or
+    /// passt serves the guest's listed ports there.
     PodAddresses,
 }
 
@@ -32,12 +33,8 @@ pub fn reach(guest: &Supported<'_>) -> Result<Option<Reach>, PlanError> {
             let addresses = masquerade::guest_addresses(interface.name(), settings)?;
             Some(Reach::InPod(addresses.to_vec()))
         }
-        Binding::Bridge => Some(Reach::PodAddresses),
-        Binding::Sriov
-        | Binding::Passt
-        | Binding::Plugin(_)
-        | Binding::Withdrawn(_)
-        | Binding::Missing => None,
+        Binding::Bridge | Binding::Passt => Some(Reach::PodAddresses),
+        Binding::Sriov | Binding::Plugin(_) | Binding::Withdrawn(_) | Binding::Missing => None,
     })
 }
 
@@ -75,9 +72,11 @@ mod tests {
     }
 
     #[test]
-    fn bridged_guest_is_reached_at_the_pods_addresses() {
+    fn guest_with_the_pods_addresses_is_reached_there() {
         let bridge = json!([{"name": "default", "bridge": {}}]);
         assert_eq!(reached(&bridge, &json!({})), Some(Reach::PodAddresses));
+        let passt = json!([{"name": "default", "passtBinding": {}}]);
+        assert_eq!(reached(&passt, &json!({})), Some(Reach::PodAddresses));
         assert_eq!(reached(&json!([]), &json!({})), None);
     }
 }

@@ -121,6 +121,15 @@ reasons! {
         PrepareFailed: Transient,
             "The launcher could not prepare the guest's files.",
             "Read the pod's log and check free disk space on the node.";
+        FilesystemNotServed: Transient,
+            "The launcher could not share a directory with the guest.",
+            "Create the directory that the message names, and read the pod's log.";
+        FilesystemLost: Transient,
+            "The server of a shared filesystem has ended while the guest runs.",
+            "Restart the VM, and read the pod's log for the cause.";
+        PasstNotStarted: Transient,
+            "The launcher could not start passt, which connects the guest to the pod's network.",
+            "Read the message of passt; free the ports it names, or use `masquerade: {}`.";
         LauncherStorage: Transient,
             "The launcher could not write its record of the guest.",
             "Read the pod's log and check free disk space on the node.";
@@ -206,8 +215,8 @@ reasons! {
 
     Migration {
         LiveMigrationNotSupported: NeedsChange,
-            "This version cannot migrate guests while they run.",
-            "Stop and start the VM to move it to another node.";
+            "This version, or a single host, cannot migrate this guest while it runs.",
+            "Stop and start the VM instead.";
         DisksNotLiveMigratable: NeedsChange,
             "A disk is not on shared storage.",
             "Use claims with access mode ReadWriteMany.";
@@ -415,6 +424,66 @@ reasons! {
         ErrExceededQuota: NeedsChange,
             "A data volume does not fit the quota of its namespace.",
             "Raise the quota.";
+    }
+
+    Snapshots {
+        SnapshotCreationFailed: Transient,
+            "A volume snapshot could not be taken.",
+            "Read the message for the cause.";
+        SnapshotInProgress: NotNeeded,
+            "The disks of the VM are being copied.",
+            "";
+        SnapshotComplete: NotNeeded,
+            "The snapshot is complete; restores can start from it.",
+            "";
+        SnapshotSourceMissing: NeedsChange,
+            "The VM or a claim that the snapshot is to copy does not exist.",
+            "Create the object that the message names, or delete the snapshot.";
+        SnapshotSourceBusy: Transient,
+            "The VM is locked by another operation, or its guest cannot be frozen or paused yet.",
+            "";
+        SnapshotsNotSupported: NeedsChange,
+            "No disk of the VM can be copied: its storage has no volume snapshots or no snapshot class.",
+            "Install the CSI snapshot controller, or create a VolumeSnapshotClass for the driver that the message names.";
+        VolumeSnapshotNotReady: Transient,
+            "A volume snapshot is not ready yet.",
+            "Read the message for the cause.";
+        VolumeSnapshotMissing: Permanent,
+            "A volume snapshot of a finished snapshot is gone, and its data with it.",
+            "Use another snapshot.";
+        SnapshotDeadlineExceeded: Permanent,
+            "The snapshot did not complete within its `failureDeadline`.",
+            "Remove the cause that the message names, and create another snapshot.";
+        SnapshotInconsistent: Permanent,
+            "The guest was started or resumed while its disks were copied.",
+            "Create another snapshot.";
+        SuccessfulVirtualMachineSnapshotContentCreate: NotNeeded,
+            "The content of a snapshot was created.",
+            "";
+        SuccessfulVolumeSnapshotCreate: NotNeeded,
+            "A volume snapshot was created.",
+            "";
+        RestoreInProgress: NotNeeded,
+            "The VM is being restored.",
+            "";
+        VirtualMachineRestoreComplete: NotNeeded,
+            "The VM was restored.",
+            "";
+        VirtualMachineRestoreError: Transient,
+            "A step of a restore failed.",
+            "Read the message for the cause.";
+        RestoreTargetNotReady: NeedsChange,
+            "The VM to restore is still running, or is locked by another operation.",
+            "Stop the VM, or use `targetReadinessPolicy: StopTarget`.";
+        RestoreTargetFailed: Permanent,
+            "The VM to restore was still running when its time was over.",
+            "Stop the VM, and create another restore.";
+        RestoreSourceNotReady: NeedsChange,
+            "The snapshot to restore does not exist or is not ready.",
+            "Wait for the snapshot, or create the restore of another one.";
+        RestoreNotPossible: NeedsChange,
+            "The restore cannot be carried out as it is written.",
+            "Correct what the message names, and create another restore.";
     }
 
     Network {

@@ -10,6 +10,10 @@ use tokio::time::Instant;
 
 use crate::Key;
 
+/// A reconcile that asks to be repeated later than this is repeated then: waits follow from times that users
+/// write, and a clock cannot hold every sum.
+const LONGEST_WAIT: Duration = Duration::from_hours(24);
+
 /// Why an object is reconciled: the first trigger since its last reconcile, and how many there
 /// were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,7 +157,7 @@ impl Queue {
         if let Some(trigger) = self.again.remove(&key) {
             self.add(key, now, trigger);
         } else if let Some((wait, trigger)) = again_in {
-            self.add(key, now + wait, trigger);
+            self.add(key, now + wait.min(LONGEST_WAIT), trigger);
         }
     }
 }
@@ -192,6 +196,17 @@ mod tests {
         );
         queue.finish(key.clone(), None);
         assert_eq!(queue.next_at(), None);
+    }
+
+    #[test]
+    fn wait_of_any_length_is_a_time() {
+        let mut queue = Queue::default();
+        let (key, now) = (Key::new("n", "a"), Instant::now());
+        queue.add(key.clone(), now, POD);
+        assert!(start_next(&mut queue, now).is_some());
+        queue.finish(key, Some((Duration::MAX, Trigger::TIMER)));
+        let at = queue.next_at().expect("it is repeated");
+        assert!(at >= now + LONGEST_WAIT);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A node ends the pods that the API server does not know. With a lost or an older database that
 //! would be every guest, or the latest ones, so `up` and `restore` check first and stop.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use embedded_api::Contents;
@@ -27,6 +27,8 @@ pub(crate) struct OnHost {
     pub(crate) pods: Vec<RecordedPod>,
     /// Names of persistent volumes.
     pub(crate) volumes: Vec<String>,
+    /// The database that was set aside for a copy which is not there.
+    pub(crate) set_aside: Option<PathBuf>,
 }
 
 /// Why a database must not be used.
@@ -45,6 +47,13 @@ pub(crate) enum Mismatch {
         /// The directory of the volumes, if there are any.
         kept: Option<String>,
     },
+    #[error(
+        "the database is missing, and an earlier one is kept as {}: `ferrovirt restore` was interrupted; guests keep \
+         running. Run `ferrovirt restore FILE` again, with the copy or that file; to start without objects, move \
+         that file away",
+        aside.display()
+    )]
+    Interrupted { aside: PathBuf },
     #[error(
         "the database is at revision {database}, but pod {pod} was recorded at revision {revision}: \
          the database is an old copy; guests keep running. Put the copy in place with \
@@ -77,6 +86,11 @@ pub(crate) fn check_start(
     state: &StateDir,
 ) -> Result<(), Mismatch> {
     let Some(database) = database.filter(|database| database.objects > 0) else {
+        if let Some(aside) = &host.set_aside {
+            return Err(Mismatch::Interrupted {
+                aside: aside.clone(),
+            });
+        }
         if host.pods.is_empty() && host.volumes.is_empty() {
             return Ok(());
         }
@@ -128,6 +142,7 @@ pub(crate) fn on_host(state: &StateDir) -> Result<OnHost> {
             .map(|(uid, object)| recorded(uid, object.as_deref()))
             .collect(),
         volumes: names(&state.volumes())?,
+        set_aside: embedded_api::interrupted_restore(&state.database()),
     })
 }
 
@@ -196,6 +211,7 @@ mod tests {
         OnHost {
             pods: pods.iter().map(pod).collect(),
             volumes: volumes.iter().map(ToString::to_string).collect(),
+            set_aside: None,
         }
     }
 
@@ -206,8 +222,18 @@ mod tests {
         let nothing = host(&[], &[]);
         let running = host(&[("a", 50), ("b", 90)], &["pvc-1"]);
         let stored = host(&[], &["pvc-1"]);
+        let interrupted = OnHost {
+            set_aside: Some("/state/api.db.before-restore".into()),
+            ..host(&[], &[])
+        };
         let cases = [
             ("first start", None, &nothing, None),
+            (
+                "a restore was interrupted",
+                None,
+                &interrupted,
+                Some("kept as /state/api.db.before-restore"),
+            ),
             (
                 "missing, pods run",
                 None,

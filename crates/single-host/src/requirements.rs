@@ -6,6 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::StatVfsMountFlags;
 use tokio::net::TcpListener;
 
+use crate::state_dir::StateDir;
+
 /// Enough for an unpacked launcher image and a few guests.
 const FREE_BYTES: u64 = 1 << 30;
 
@@ -43,18 +45,24 @@ pub(crate) fn writable(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks the free space on the disk of the state directory.
-pub(crate) fn free_space(dir: &Path) -> Result<()> {
+/// Checks that a first start has enough space. A later one needs hardly any: its guests must come back also on a
+/// full disk, on which the node then starts nothing new and removes unused images.
+pub(crate) fn free_space(state: &StateDir) -> Result<()> {
+    let dir = state.root();
     let stat = rustix::fs::statvfs(dir)
         .with_context(|| format!("read the free space of {}", dir.display()))?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     ensure!(
-        free >= FREE_BYTES,
+        is_enough(free, state.database().exists()),
         "the disk of {} has only {} MiB left: free 1 GiB or give another --state-dir",
         dir.display(),
         free >> 20,
     );
     Ok(())
+}
+
+fn is_enough(free: u64, has_database: bool) -> bool {
+    has_database || free >= FREE_BYTES
 }
 
 /// Opens the API server's port.
@@ -70,5 +78,26 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener> {
             )
         }
         Err(error) => Err(error).with_context(|| format!("--listen {address}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_first_start_needs_space() {
+        for (free, has_database, expected) in [
+            (FREE_BYTES, false, true),
+            (FREE_BYTES - 1, false, false),
+            (0, false, false),
+            (0, true, true),
+        ] {
+            assert_eq!(
+                is_enough(free, has_database),
+                expected,
+                "{free} {has_database}"
+            );
+        }
     }
 }

@@ -5,15 +5,43 @@
 
 #![expect(clippy::unwrap_used, reason = "for tests only")]
 
-use embedded_api::{Clock, Database, EmbeddedApi, Identity, ServiceSettings, Settings};
+use std::sync::{LazyLock, OnceLock};
+
+use embedded_api::{Clock, Database, EmbeddedApi, Identity, ServiceSettings, Settings, Snapshot};
 use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, PostParams, TypeMeta};
+use kubevirt_api::crds;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub const NAMESPACE: &str = "default";
+
+/// Manifests that tests of this process have parsed, which takes long.
+type Parsed<const COUNT: usize> = [OnceLock<Value>; COUNT];
+static KINDS: Parsed<{ crds::ALL.len() }> = [const { OnceLock::new() }; crds::ALL.len()];
+static IMPORTER: Parsed<{ crds::IMPORTER.len() }> =
+    [const { OnceLock::new() }; crds::IMPORTER.len()];
+
+/// A server with the custom kinds: installing them takes longer than most tests do.
+static INSTALLED: LazyLock<Snapshot> = LazyLock::new(|| {
+    let install = || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        runtime.unwrap().block_on(async {
+            let clock = Clock::Fixed(start());
+            let server = TestApi::open(Database::Memory, clock, Identity::component("test")).await;
+            server.install_kinds(|_| true).await;
+            let snapshot = server.api.snapshot().unwrap();
+            server.end().await;
+            snapshot
+        })
+    };
+    // A runtime cannot wait for another one on its own thread.
+    std::thread::spawn(install).join().unwrap()
+});
 
 /// The time at which every test begins.
 pub fn start() -> Timestamp {
@@ -49,16 +77,20 @@ pub struct TestApi {
 impl TestApi {
     /// Starts the server with the custom kinds installed.
     pub async fn start(identity: Identity) -> Self {
-        let api = Self::without_kinds(identity).await;
-        api.install_kinds(|_| true).await;
-        api
+        let installed = INSTALLED.clone();
+        let database = Database::MemoryFrom(installed);
+        Self::open(database, Clock::tokio_from(start()), identity).await
     }
 
     /// Starts the server as Kubernetes is before the installation.
     pub async fn without_kinds(identity: Identity) -> Self {
+        Self::open(Database::Memory, Clock::tokio_from(start()), identity).await
+    }
+
+    async fn open(database: Database, clock: Clock, identity: Identity) -> Self {
         let settings = Settings {
-            database: Database::Memory,
-            clock: Clock::tokio_from(start()),
+            database,
+            clock,
             front_proxy: None,
             kubelet: None,
             services: ServiceSettings::usual(),
@@ -77,19 +109,22 @@ impl TestApi {
 
     /// Installs the custom kinds whose names, such as `virtualmachines.kubevirt.io`, are wanted.
     pub async fn install_kinds(&self, is_wanted: impl Fn(&str) -> bool) {
-        let wanted = kubevirt_api::crds::ALL.iter();
-        for (_, manifest) in wanted.filter(|(name, _)| is_wanted(name)) {
-            let definition = serde_saphyr::from_str(manifest).unwrap();
-            self.create(definition).await.unwrap();
+        let all = crds::ALL.iter().zip(&KINDS);
+        for ((_, manifest), parsed) in all.filter(|((name, _), _)| is_wanted(name)) {
+            self.install(manifest, parsed).await;
         }
     }
 
     /// Installs the kinds of our importer.
     pub async fn install_importer(&self) {
-        for (_, manifest) in kubevirt_api::crds::IMPORTER {
-            let definition = serde_saphyr::from_str(manifest).unwrap();
-            self.create(definition).await.unwrap();
+        for ((_, manifest), parsed) in crds::IMPORTER.iter().zip(&IMPORTER) {
+            self.install(manifest, parsed).await;
         }
+    }
+
+    async fn install(&self, manifest: &str, parsed: &OnceLock<Value>) {
+        let definition = parsed.get_or_init(|| serde_saphyr::from_str(manifest).unwrap());
+        self.create(definition.clone()).await.unwrap();
     }
 
     /// A client of another identity, with the rights that its roles give.

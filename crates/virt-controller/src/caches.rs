@@ -2,17 +2,21 @@
 //! object triggers. A kind that one controller observes is in that controller's folder.
 
 use kube::Resource;
+use kubevirt_api::snapshot::VirtualMachineSnapshot;
+use kubevirt_api::volume_snapshot::{VolumeSnapshot, VolumeSnapshotClass};
 use reconcile::{Key, Store, Tracked};
 
 use crate::gate::Gate;
 use crate::node::Heartbeats;
-use crate::view::{Claim, DataVolume, Guest, Host, Volumes};
+use crate::view::{Claim, DataVolume, Guest, Host, SnapshotClasses, StorageClass, Volumes};
 use crate::vmi::LauncherPod;
 
 /// Trigger by a VMI.
 pub(crate) const VMI: &str = "virtualmachineinstance";
 const CLAIM: &str = "persistentvolumeclaim";
 pub(crate) const DATA_VOLUME: &str = "datavolume";
+const STORAGE_CLASS: &str = "storageclass";
+const SNAPSHOT_CLASS: &str = "volumesnapshotclass";
 
 #[derive(Default)]
 pub(crate) struct Caches {
@@ -21,6 +25,10 @@ pub(crate) struct Caches {
     pub(crate) pods: Shared<LauncherPod>,
     pub(crate) claims: Shared<Claim>,
     pub(crate) data_volumes: Shared<DataVolume>,
+    pub(crate) storage_classes: Shared<StorageClass>,
+    pub(crate) snapshot_classes: Shared<VolumeSnapshotClass>,
+    pub(crate) volume_snapshots: Shared<VolumeSnapshot>,
+    pub(crate) snapshots: Shared<VirtualMachineSnapshot>,
     pub(crate) heartbeats: Heartbeats,
 }
 
@@ -48,6 +56,25 @@ impl Caches {
             queue.add_all(tracked.changed(&Key::of(volume)), DATA_VOLUME);
         });
         volumes
+    }
+}
+
+impl Caches {
+    /// The classes that decide which claims can be copied; a change triggers all objects of the store.
+    pub(crate) fn snapshot_classes<K>(&mut self, gate: &Gate, store: &Store<K>) -> SnapshotClasses
+    where
+        K: Resource + Send + Sync + 'static,
+    {
+        let (queue, all) = (gate.clone(), store.clone());
+        self.storage_classes
+            .on_change(move |_| queue.add_all(all.keys(), STORAGE_CLASS));
+        let (queue, all) = (gate.clone(), store.clone());
+        self.snapshot_classes
+            .on_change(move |_| queue.add_all(all.keys(), SNAPSHOT_CLASS));
+        SnapshotClasses {
+            storage: self.storage_classes.store(),
+            snapshot: self.snapshot_classes.store(),
+        }
     }
 }
 

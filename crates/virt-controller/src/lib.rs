@@ -4,7 +4,9 @@
 //! VM and writes the status of the VM; `vmi` creates and deletes the pod of a VMI and takes the VMI
 //! from Pending to Scheduled, where virt-handler takes over; `replica_set` keeps a number of VMIs;
 //! `node` detects lost nodes and labels nodes with frequencies of the time stamp counter; `migration`
-//! moves running guests to other nodes; `data_volume` populates claims. One of several processes is active, elected by a lease.
+//! moves running guests to other nodes; `data_volume` populates claims; `hotplug` brings volumes to running
+//! guests; `snapshot` copies the definition and disks of a VM, `restore` brings them back. One of several
+//! processes is active, elected by a lease.
 //!
 //! **Invariants**: at most two writes to a VMI per start, none when nothing changed; every write
 //! is an apply under [`MANAGER`] that fails when its base has changed; the names of children follow
@@ -20,7 +22,10 @@ mod hotplug;
 mod migration;
 mod node;
 mod replica_set;
+mod restore;
 mod run;
+mod snapshot;
+mod subresources;
 mod tsc;
 mod view;
 mod vm;

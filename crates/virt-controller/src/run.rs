@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::wiring::Wiring;
-use crate::{data_volume, hotplug, migration, node, replica_set, vm, vmi};
+use crate::{data_volume, hotplug, migration, node, replica_set, restore, snapshot, vm, vmi};
 
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 7] = [
+const REGISTER: [fn(&mut Wiring<'_>); 9] = [
     vm::register,
     vmi::register,
     node::register,
@@ -23,6 +23,8 @@ const REGISTER: [fn(&mut Wiring<'_>); 7] = [
     migration::register,
     data_volume::register,
     hotplug::register,
+    snapshot::register,
+    restore::register,
 ];
 
 /// The settings of all controllers.

@@ -141,6 +141,15 @@ impl<'a> Wiring<'a> {
         // Only clusters with CDI define data volumes.
         let (data_volumes, on_data_volume) = caches.data_volumes.into_parts();
         self.watch_if_defined(watcher::Config::default(), &data_volumes, on_data_volume);
+        let (classes, on_class) = caches.storage_classes.into_parts();
+        self.watch(watcher::Config::default(), &classes, on_class);
+        // Only clusters with the CSI snapshot controller define volume snapshots.
+        let (classes, on_class) = caches.snapshot_classes.into_parts();
+        self.watch_if_defined(watcher::Config::default(), &classes, on_class);
+        let (copies, on_copy) = caches.volume_snapshots.into_parts();
+        self.watch_if_defined(watcher::Config::default(), &copies, on_copy);
+        let (snapshots, on_snapshot) = caches.snapshots.into_parts();
+        self.watch_if_defined(watcher::Config::default(), &snapshots, on_snapshot);
         self.registered
     }
 }

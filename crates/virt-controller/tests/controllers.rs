@@ -25,6 +25,10 @@ mod lost_nodes;
 mod migrations;
 #[path = "controllers/namespaces.rs"]
 mod namespaces;
+#[path = "controllers/restores.rs"]
+mod restores;
+#[path = "controllers/snapshots.rs"]
+mod snapshots;
 #[path = "controllers/uploads.rs"]
 mod uploads;
 

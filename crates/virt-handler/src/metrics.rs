@@ -7,7 +7,7 @@ metrics::table! {
     gauge LAUNCHERS[] "ferrovirt_virt_handler_launchers_connected"
         "Launchers that are connected.";
     gauge STREAMS["device"] "ferrovirt_virt_handler_streams_open"
-        "Open streams by device: console, vnc or portforward.";
+        "Open streams by device: console, vnc, usbredir or portforward.";
     counter LAUNCHER_REQUESTS["result"] "ferrovirt_virt_handler_launcher_requests_total"
         "Requests to launchers by result: done, refused, timed_out, not_connected, unexpected_reply or too_large.";
 }

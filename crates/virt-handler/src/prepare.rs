@@ -2,6 +2,7 @@
 //! cache, hands over the disks, and renders the [`GuestPlan`] for the launcher. Idempotent.
 
 mod error;
+mod file_servers;
 mod hotplug;
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
@@ -69,6 +70,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     let vmi = at_start.as_ref();
     let guest = Supported::of(vmi)?;
     let prepare = volumes::steps(&guest, &claims)?;
+    let filesystems = file_servers::of(&guest, pod)?;
     let network = plumb(&guest, &peer).await?;
     failpoints::after("virt-handler/prepare/plumb");
     let private = pods_dir.open(pod_uid, "private")?;
@@ -114,6 +116,8 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         domain_xml,
         prepare,
         dhcp: network.dhcp,
+        filesystems,
+        passt: network.passt,
         start_paused: vmi
             .spec
             .start_strategy

@@ -9,7 +9,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::monitor::{self, AfterFailure, FINAL_EXIT_CODE};
 use crate::settings::{Guest, Paths};
-use crate::{agent, hold_volumes, probe, run};
+use crate::{agent, hold_volumes, passt, probe, run};
 
 /// Environment variable for the level of the log: `error`, `warn`, `info`, `debug`, `trace`.
 const LOG_LEVEL: &str = "VIRT_LAUNCHER_LOG";
@@ -56,6 +56,11 @@ pub fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         };
+    }
+    if let Some((first, rest)) = rest.split_first()
+        && first == passt::START_PASST
+    {
+        return passt::become_passt(rest);
     }
     let mode = mode(&name, rest.first(), std::process::id());
     let has_mode = rest

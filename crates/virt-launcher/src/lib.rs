@@ -1,8 +1,8 @@
 //! Runs one guest: all of Ferrovirt's code inside a VM's pod.
 //!
-//! One program with six modes, selected in [`command_line`]: [`monitor`] is process 1 and only
-//! starts, reaps and restarts; [`run`] owns the guest; a short-lived mode hands libvirtd its
-//! socket; `virt-probe` asks the guest's agent for the kubelet;
+//! One program with seven modes, selected in [`command_line`]: [`monitor`] is process 1 and only
+//! starts, reaps and restarts; [`run`] owns the guest; short-lived modes hand libvirtd its
+//! socket and start passt; `virt-probe` asks the guest's agent for the kubelet;
 //! [`hold_volumes`] keeps volumes for a guest of another pod; and [`probe`] finds out once per node
 //! what guests can use there.
 //!
@@ -22,6 +22,7 @@ mod guest;
 mod hold_volumes;
 mod hypervisor;
 mod monitor;
+mod passt;
 mod prepare;
 mod probe;
 mod run;

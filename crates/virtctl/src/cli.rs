@@ -1,9 +1,15 @@
 //! The command line.
 
 mod connection;
+#[cfg(test)]
+mod every_command;
+#[cfg(test)]
+mod facts;
 mod objects;
+mod switches;
 
 use std::{
+    ffi::OsString,
     net::IpAddr,
     path::{Path, PathBuf},
 };
@@ -25,7 +31,7 @@ use crate::{
     name = "virtctl",
     version,
     disable_help_subcommand = true,
-    after_help = "Also usable as a kubectl plugin: install it as kubectl-virt and run `kubectl virt`."
+    after_help = AFTER
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -40,33 +46,54 @@ impl Cli {
         let program = std::env::args_os().next().map(PathBuf::from);
         let stem = program.as_deref().and_then(Path::file_stem);
         let stem = stem.map(|stem| stem.to_string_lossy().into_owned());
-        let mut command = Self::command();
+        let mut command = command();
         if stem.is_some_and(|stem| stem.starts_with("kubectl-virt")) {
             command = command.bin_name("kubectl virt");
         }
-        let matches = command.get_matches();
-        let cli = Self::from_arg_matches(&matches).unwrap_or_else(|err| err.exit());
-        cli.without_flags_of_commands()
+        Self::from_words(command, std::env::args_os()).unwrap_or_else(|err| err.exit())
     }
 
-    /// Some commands have a flag `--user` of their own, as with the original; it is not the kubeconfig's
-    /// user then.
+    /// The command line of these words, the first of which is the program.
+    pub(crate) fn from_words(
+        mut command: clap::Command,
+        words: impl IntoIterator<Item = OsString>,
+    ) -> Result<Self, clap::Error> {
+        let words = switches::plain(&command, words);
+        let matches = command.try_get_matches_from_mut(words)?;
+        let cli = Self::from_arg_matches(&matches).map_err(|err| err.format(&mut command))?;
+        Ok(cli.without_flags_of_commands())
+    }
+
+    /// Some commands have flags `--user`, `--username` and `--password` of their own, as with the original;
+    /// they are not those of the connection then.
     fn without_flags_of_commands(mut self) -> Self {
-        if self.command.has_own_user() {
-            self.connection.user = None;
+        match self.command {
+            Command::Create(_) => self.connection.user = None,
+            Command::Objects(ObjectCommand::Credentials(_)) => {
+                (self.connection.user, self.connection.password) = (None, None);
+            }
+            Command::Ssh(_) | Command::Scp(_) | Command::Objects(ObjectCommand::Run(_)) => {
+                self.connection.username = None;
+            }
+            _ => {}
         }
         self
     }
 }
 
-impl Command {
-    fn has_own_user(&self) -> bool {
-        matches!(
-            self,
-            Self::Create(_) | Self::Objects(ObjectCommand::Credentials(_))
-        )
-    }
+/// The whole command line.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
 }
+
+const AFTER: &str = "\
+Exit codes:
+  0  the command succeeded
+  1  it failed; the message says why
+  2  the command line is wrong
+`why` has codes for the health of the VM; `ssh` and `scp` end with the code of the SSH client.
+
+Also usable as a kubectl plugin: install it as kubectl-virt and run `kubectl virt`.";
 
 const WHY: &str = "\
 Explain why a virtual machine does not run, and what to do next.
@@ -240,6 +267,9 @@ pub enum Command {
         #[arg(long, short, value_enum)]
         output: Option<Output>,
     },
+    /// List the flags that all commands have
+    #[command(hide = true, after_help = "Example: virtctl options")]
+    Options,
     /// Print a script that completes commands in a shell
     #[command(after_help = "Example: source <(virtctl completion bash)")]
     Completion {
@@ -417,8 +447,35 @@ mod tests {
     }
 
     #[test]
+    fn login_of_the_guest_is_not_that_of_the_cluster() {
+        let login = |arguments: &str| {
+            let cli = Cli::try_parse_from(arguments.split(' ')).unwrap();
+            let Connection {
+                username, password, ..
+            } = cli.without_flags_of_commands().connection;
+            (username, password.is_some())
+        };
+        let me = || Some("me".to_owned());
+        assert_eq!(
+            login("virtctl start a --username me --password x"),
+            (me(), true)
+        );
+        assert_eq!(login("virtctl ssh vm/a --username you"), (None, false));
+        assert_eq!(
+            login("virtctl scp -l you --password x a vm/a:b"),
+            (None, true)
+        );
+        assert_eq!(
+            login("virtctl run a --image b --username you"),
+            (None, false)
+        );
+        let set = "virtctl credentials set-password a --user you --password x";
+        assert_eq!(login(set), (None, false));
+    }
+
+    #[test]
     fn command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     /// Calls of virtctl in the help text of a command.
@@ -452,7 +509,7 @@ mod tests {
 
     #[test]
     fn help_of_every_command_has_an_example_that_parses() {
-        check_examples(&Cli::command(), "virtctl");
+        check_examples(&command(), "virtctl");
     }
 
     #[test]

@@ -7,7 +7,11 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use crate::{cli::Connection, requests::Requests};
+use crate::{
+    cli::Connection,
+    proxy::{self, Environment},
+    requests::Requests,
+};
 
 /// A client and the namespace of the command.
 #[derive(Clone)]
@@ -17,7 +21,7 @@ pub(crate) struct Cluster {
 }
 
 pub(crate) async fn connect(flags: &Connection) -> Result<Cluster> {
-    let mut config = config(flags).await?;
+    let (mut config, proxy_of_cluster) = config(flags).await?;
     if let Some(server) = &flags.server {
         config.cluster_url = server
             .parse()
@@ -41,8 +45,15 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster> {
     if let Some(token) = &flags.token {
         auth.token = Some(secrecy::SecretString::from(token.clone()));
     }
+    if flags.username.is_some() {
+        auth.username.clone_from(&flags.username);
+    }
+    if flags.password.is_some() {
+        auth.password.clone_from(&flags.password);
+    }
     if flags.impersonate.is_some() {
         auth.impersonate.clone_from(&flags.impersonate);
+        auth.impersonate_uid.clone_from(&flags.impersonate_uid);
         auth.impersonate_groups = Some(flags.impersonate_groups.clone());
     }
     // Streams stay open for as long as the user likes.
@@ -52,12 +63,22 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster> {
         limit: flags.request_timeout.0,
         verbosity: flags.verbosity,
     };
-    let builder = ClientBuilder::try_from(config).context("make a client from the kubeconfig")?;
-    let client: Client = builder.with_layer(&requests).build();
+    let configured = flags.proxy_url.as_deref().or(proxy_of_cluster.as_deref());
+    let proxy = proxy::choose(&config.cluster_url, configured, &Environment::of_process())?;
+    // kube compares NO_PROXY with the proxy, not with the server.
+    config.proxy_url = None;
+    let client = if let Some(proxy) = proxy {
+        proxy::client(&config, &proxy, &requests)?
+    } else {
+        let builder = ClientBuilder::try_from(config);
+        let builder = builder.context("make a client from the kubeconfig")?;
+        builder.with_layer(&requests).build()
+    };
     Ok(Cluster { client, namespace })
 }
 
-async fn config(flags: &Connection) -> Result<Config> {
+/// The configuration, and the proxy that the kubeconfig has for the cluster.
+async fn config(flags: &Connection) -> Result<(Config, Option<String>)> {
     let options = KubeConfigOptions {
         context: flags.context.clone(),
         cluster: flags.cluster.clone(),
@@ -69,13 +90,15 @@ async fn config(flags: &Connection) -> Result<Config> {
         None => match Kubeconfig::read() {
             Ok(kubeconfig) => kubeconfig,
             Err(err) => {
-                return Config::incluster().map_err(|_| err).context(
+                let config = Config::incluster().map_err(|_| err).context(
                     "find a cluster: give --kubeconfig, or set KUBECONFIG to the file that \
                      `ferrovirt up` named",
-                );
+                )?;
+                return Ok((config, None));
             }
         },
     };
+    let proxy = proxy_of_cluster(&kubeconfig, &options);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
         .context("parse the kubeconfig")?;
@@ -84,7 +107,29 @@ async fn config(flags: &Connection) -> Result<Config> {
             .with_context(|| format!("read --certificate-authority {}", file.display()))?;
         config.root_cert = Some(certificates(&pem)?);
     }
-    Ok(config)
+    Ok((config, proxy))
+}
+
+/// The field `proxy-url` of the cluster that is chosen.
+fn proxy_of_cluster(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<String> {
+    let current = options
+        .context
+        .as_ref()
+        .or(kubeconfig.current_context.as_ref());
+    let context = kubeconfig
+        .contexts
+        .iter()
+        .find(|it| Some(&it.name) == current);
+    let context = context.and_then(|context| context.context.as_ref());
+    let cluster = options
+        .cluster
+        .as_ref()
+        .or(context.map(|context| &context.cluster));
+    let cluster = kubeconfig
+        .clusters
+        .iter()
+        .find(|it| Some(&it.name) == cluster)?;
+    cluster.cluster.as_ref()?.proxy_url.clone()
 }
 
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>> {

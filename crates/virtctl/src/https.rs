@@ -1,15 +1,20 @@
 //! Requests to servers other than the API server: the upload proxy and export servers.
 
 use anyhow::{Context, Result};
-use hyper::body::Body;
+use http::Uri;
+use hyper::{
+    body::Body,
+    rt::{Read, Write},
+};
 use hyper_util::{
     client::legacy::{
         Client,
-        connect::{Connect, HttpConnector},
+        connect::{Connect, Connection, HttpConnector},
     },
     rt::TokioExecutor,
 };
 use kube::client::ConfigExt;
+use tower::{BoxError, Service};
 
 /// How the server proves who it is.
 #[derive(Clone, Debug, Default)]
@@ -28,13 +33,29 @@ where
     B: Body + Send,
     B::Data: Send,
 {
-    let mut config = kube::Config::new(http::Uri::from_static("https://server"));
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    client_over(trust, connector)
+}
+
+/// A client whose connections are made by this connector.
+pub(crate) fn client_over<C, B>(
+    trust: &Trust,
+    connector: C,
+) -> Result<Client<impl Connect + Clone + Send + Sync + 'static, B>>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Connection + Read + Write + Send + Unpin + 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError>,
+    B: Body + Send,
+    B::Data: Send,
+{
+    let mut config = kube::Config::new(Uri::from_static("https://server"));
     config.accept_invalid_certs = trust.insecure;
     if let Some(pem) = &trust.authorities {
         config.root_cert = Some(crate::connect::certificates(pem.as_bytes())?);
     }
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
     let connector = config
         .rustls_https_connector_with_connector(connector)
         .context("prepare TLS")?;

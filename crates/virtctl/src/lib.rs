@@ -2,13 +2,15 @@
 //!
 //! - [`cli`] is the command line, as data for clap;
 //! - `connect` turns flags and kubeconfig into a client, `requests` limits its requests;
+//! - `proxy` connects through a proxy;
 //! - `subresource` calls the aggregated API, by HTTP or websocket;
 //! - `create` makes manifests from flags;
 //! - `objects` reads and changes objects of any kind;
 //! - `observe` reads the objects that `diagnosis` needs;
 //! - `changes` waits until they may have changed;
 //! - `commands` has a module for each command;
-//! - `printer` is the only module that writes to the terminal.
+//! - `terminal` is the state of the terminal;
+//! - `printer` is the only module that writes to the terminal, but for the shell of `guestfs`.
 //!
 //! **Invariants**: everything goes through the API server, but the data of `image-upload` and `vmexport`
 //! (`https`); only commands for changes change objects;
@@ -26,10 +28,14 @@ mod objects;
 mod observe;
 pub mod ports;
 mod printer;
+mod proxy;
 mod random;
 mod requests;
 mod run;
+#[cfg(test)]
+mod streams_server;
 mod subresource;
+mod terminal;
 
 pub use observe::{Target, observe};
 pub use run::main;

@@ -29,6 +29,7 @@ pub(crate) const DATA_VOLUME: Kind = kind("apis/cdi.kubevirt.io/v1beta1", "datav
 pub(crate) const DATA_SOURCE: Kind = kind("apis/cdi.kubevirt.io/v1beta1", "datasources");
 pub(crate) const EXPORT: Kind = kind("apis/export.kubevirt.io/v1", "virtualmachineexports");
 pub(crate) const CLAIM: Kind = kind("api/v1", "persistentvolumeclaims");
+pub(crate) const POD: Kind = kind("api/v1", "pods");
 pub(crate) const SECRET: Kind = kind("api/v1", "secrets");
 pub(crate) const SERVICE: Kind = kind("api/v1", "services");
 
@@ -104,6 +105,15 @@ pub(crate) async fn delete(cluster: &Cluster, path: &str, dry_run: Vec<String>) 
         .await
         .map_err(plain)?;
     Ok(())
+}
+
+/// Deletes; an object that does not exist is as good as deleted.
+pub(crate) async fn remove(cluster: &Cluster, path: &str) -> Result<()> {
+    match request(cluster, Method::DELETE, path, None).await {
+        Ok(_) => Ok(()),
+        Err(Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(err) => Err(plain(err)),
+    }
 }
 
 /// Sends any method with a JSON body.

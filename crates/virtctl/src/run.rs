@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
 
 use crate::{
-    cli::{Cli, Command, ObjectCommand, Why},
+    cli::{self, Cli, Command, ObjectCommand, Why},
     commands::{
-        console, credentials, expand, expose, guest, image_upload,
+        console, credentials, expand, expose,
+        guest::{self, Subresource},
+        guestfs, image_upload,
         log_verbosity::{AdmCommand, log_verbosity},
         logs, memory_dump, migrate, object_graph, permitted_devices, port_forward, power, run_vm,
         ssh, top, ui, usbredir, version, vm_export, vnc, volumes, why,
@@ -64,7 +65,7 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
             no_descriptions,
         } => {
             let mut script = vec![];
-            let mut command = Cli::command();
+            let mut command = cli::command();
             if *no_descriptions {
                 command = without_descriptions(command);
             }
@@ -73,6 +74,10 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
                 .raw(&script)
                 .context("write the script")
                 .map(succeeded);
+        }
+        Command::Options => {
+            printer.line(&global_flags());
+            return Ok(ExitCode::SUCCESS);
         }
         Command::Version {
             client: true,
@@ -147,51 +152,19 @@ pub(crate) async fn run_on(
             power::unpause(cluster, printer, target, *dry_run).await
         }
         Command::SoftReboot { vmi } => {
-            guest::update(
-                cluster,
-                printer,
-                guest::Subresource {
-                    vmi,
-                    name: "softreboot",
-                },
-            )
-            .await
+            guest::update(cluster, printer, Subresource::of(vmi, "softreboot")).await
         }
         Command::Reset { vmi } => {
-            guest::update(cluster, printer, guest::Subresource { vmi, name: "reset" }).await
+            guest::update(cluster, printer, Subresource::of(vmi, "reset")).await
         }
         Command::GuestOsInfo { vmi } => {
-            guest::show(
-                cluster,
-                printer,
-                guest::Subresource {
-                    vmi,
-                    name: "guestosinfo",
-                },
-            )
-            .await
+            guest::show(cluster, printer, Subresource::of(vmi, "guestosinfo")).await
         }
         Command::UserList { vmi } => {
-            guest::show(
-                cluster,
-                printer,
-                guest::Subresource {
-                    vmi,
-                    name: "userlist",
-                },
-            )
-            .await
+            guest::show(cluster, printer, Subresource::of(vmi, "userlist")).await
         }
         Command::FsList { vmi } => {
-            guest::show(
-                cluster,
-                printer,
-                guest::Subresource {
-                    vmi,
-                    name: "filesystemlist",
-                },
-            )
-            .await
+            guest::show(cluster, printer, Subresource::of(vmi, "filesystemlist")).await
         }
         Command::Console { vmi, timeout } => {
             Box::pin(console::console(cluster, printer, vmi, *timeout)).await
@@ -203,18 +176,20 @@ pub(crate) async fn run_on(
         Command::Ui(options) => Box::pin(ui::ui(cluster, printer, options)).await,
         Command::Version { output, .. } => version::version(Some(cluster), printer, *output).await,
         Command::Objects(command) => Box::pin(run_object(cluster, command, printer)).await,
-        Command::Completion { .. } | Command::Create(_) | Command::Ssh(_) | Command::Scp(_) => {
-            Ok(())
-        }
+        Command::Completion { .. }
+        | Command::Options
+        | Command::Create(_)
+        | Command::Ssh(_)
+        | Command::Scp(_) => Ok(()),
     };
     done.map(succeeded)
 }
 
 async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer) -> Result<()> {
     use ObjectCommand::{
-        AddVolume, Adm, Credentials, EvacuateCancel, Expand, Expose, ImageUpload, Logs, MemoryDump,
-        Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Run, Top, Usbredir,
-        VmExport,
+        AddVolume, Adm, Credentials, EvacuateCancel, Expand, Expose, Guestfs, ImageUpload, Logs,
+        MemoryDump, Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Run, Top,
+        Usbredir, VmExport,
     };
     match command {
         Expose(flags) => expose::expose(cluster, printer, flags).await,
@@ -225,6 +200,7 @@ async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer
             let AdmCommand::LogVerbosity(flags) = &adm.command;
             log_verbosity(cluster, printer, flags).await
         }
+        Guestfs(flags) => Box::pin(guestfs::guestfs(cluster, printer, flags)).await,
         ImageUpload(flags) => image_upload::image_upload(cluster, printer, flags).await,
         Logs(flags) => logs::logs(cluster, printer, flags).await,
         VmExport(flags) => vm_export::vm_export(cluster, printer, flags).await,
@@ -241,8 +217,35 @@ async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer
     }
 }
 
+/// The help text of the flags that all commands have.
+fn global_flags() -> String {
+    let flags = cli::command();
+    let flags = flags.get_arguments().filter(|flag| flag.is_global_set());
+    let command = clap::Command::new("virtctl").args(flags.cloned());
+    let mut command = command.disable_help_flag(true).help_template("{all-args}");
+    command.render_help().to_string()
+}
+
 /// The command line without the texts that some shells show beside completions.
 fn without_descriptions(command: clap::Command) -> clap::Command {
     let command = command.about("").mut_args(|argument| argument.help(""));
     command.mut_subcommands(without_descriptions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_lists_the_flags_of_all_commands() {
+        let text = global_flags();
+        for flag in [
+            "--kubeconfig <FILE>",
+            "--proxy-url <URL>",
+            "-n, --namespace",
+            "--as-uid <UID>",
+        ] {
+            assert!(text.contains(flag), "{flag}: {text}");
+        }
+    }
 }

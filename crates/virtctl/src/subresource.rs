@@ -13,7 +13,7 @@ use crate::connect::Cluster;
 /// The sub-protocol of all streams.
 const PROTOCOL: &str = "plain.kubevirt.io";
 /// Any sixteen bytes: the key only proves that the server speaks the protocol.
-const KEY: &str = "ZmVycm92aXJ0IHZpcnRjdGw=";
+const KEY: &str = "ZmVycm92aXJ0dmlydGN0bA==";
 
 pub(crate) type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
@@ -133,6 +133,11 @@ pub(crate) fn plain(err: kube::Error) -> anyhow::Error {
         }
         err => anyhow::Error::new(err).context("call the API server"),
     }
+}
+
+/// The parts of the name of the image for `guestfs`.
+pub(crate) async fn guestfs(cluster: &Cluster) -> Result<serde_json::Value> {
+    get(cluster, "/apis/subresources.kubevirt.io/v1/guestfs").await
 }
 
 /// The server's own version.

@@ -60,6 +60,8 @@ fn plan() -> GuestPlan {
         console_to_log: false,
         agent_probes_paused: false,
         credentials: Vec::new(),
+        filesystems: Vec::new(),
+        passt: Vec::new(),
         separate_cpus: Vec::new(),
     }
 }

@@ -233,7 +233,7 @@ fn migratable(request: &Request<'_>) -> Vec<Problem> {
     let name = vmi_name(spec);
     let cause = condition.message.as_deref().unwrap_or(reason);
     let remedy = if reason == Reason::LiveMigrationNotSupported {
-        "stop and start its VM to move it to another node"
+        "stop and start its VM instead"
     } else {
         "change its VM and restart it"
     };

@@ -138,6 +138,10 @@ async fn virtctl_forwards_ports_to_the_guest() {
     console
         .shell("{ echo from-the-guest | nc -l -p 8080 & }")
         .await;
+    // 8080 in hexadecimal digits.
+    console
+        .shell("until grep -q :1F90 /proc/net/tcp /proc/net/tcp6; do sleep 0.1; done")
+        .await;
     let mut forward = test.virtctl_terminal(&["port-forward", "vm/served", "0:8080"]);
     let output = forward.expect(" -> 8080").await;
     let address = output.trim_start_matches("Forwarding from ");

@@ -16,6 +16,7 @@ mod hotplug;
 mod imports;
 mod missing_requirements;
 mod reboot;
+mod snapshots;
 mod storage;
 mod taking_down;
 mod uploads;

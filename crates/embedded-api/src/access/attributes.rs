@@ -45,7 +45,8 @@ impl Attributes {
         } else {
             verb(request, &found)
         };
-        let mut name = found.name.unwrap_or_default();
+        let path_name = found.name.unwrap_or_default();
+        let mut name = path_name.clone();
         if name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection") {
             name = selected_name(request).unwrap_or_default();
         }
@@ -53,8 +54,9 @@ impl Attributes {
         Self {
             verb: verb.to_owned(),
             target: Target::Resource(Box::new(ResourceTarget {
+                // A list of namespaces is one of the cluster, whatever it selects.
                 namespace: if is_namespace {
-                    name.clone()
+                    path_name
                 } else {
                     found.namespace
                 },
@@ -182,6 +184,12 @@ mod tests {
                 "/api/v1/namespaces/a",
                 "get",
                 r#"resource "namespaces" in API group "" in the namespace "a""#,
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces?fieldSelector=metadata.name%3Da",
+                "list",
+                r#"resource "namespaces" in API group "" at the cluster scope"#,
             ),
             (
                 "GET",

@@ -1,7 +1,8 @@
 //! Prevents privilege escalation.
 //!
 //! Writing a role requires all permissions in it, or the verb `escalate` on it; writing a binding
-//! requires all permissions of the role, or the verb `bind` on it.
+//! requires all permissions of the role, or the verb `bind` on it. Writes of labels count: they can make
+//! a role part of others.
 
 use apimachinery::{
     Status, meta,
@@ -37,8 +38,7 @@ async fn role(
     live: Option<&Value>,
     object: &Value,
 ) -> Result<(), ApiError> {
-    let same = |field: &str| live.is_some_and(|live| live[field] == object[field]);
-    if same("rules") && same("aggregationRule") {
+    if live.is_some_and(|live| is_released_only(live, object)) {
         return Ok(());
     }
     let kind = &call.kind.plural;
@@ -73,8 +73,7 @@ async fn binding(
     live: Option<&Value>,
     object: &Value,
 ) -> Result<(), ApiError> {
-    let same = |field: &str| live.is_some_and(|live| live[field] == object[field]);
-    if same("roleRef") && same("subjects") {
+    if live.is_some_and(|live| is_released_only(live, object)) {
         return Ok(());
     }
     let role = RoleRef::of(object);
@@ -92,6 +91,29 @@ async fn binding(
         return Err(Status::not_found(call.kind.resource(), &role.name).into());
     };
     require_all(api, call, object, rules).await
+}
+
+/// Whether a change concerns only what garbage collection needs in order to delete the object. A label is not
+/// among that: it can make a role part of others.
+fn is_released_only(live: &Value, object: &Value) -> bool {
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        for field in [
+            "finalizers",
+            "ownerReferences",
+            "managedFields",
+            "resourceVersion",
+            "generation",
+        ] {
+            meta::set(&mut rest, field, Value::Null);
+        }
+        // Some unset fields are stored as null.
+        if let Value::Object(fields) = &mut rest {
+            fields.retain(|_, value| !value.is_null());
+        }
+        rest
+    };
+    rest(live) == rest(object)
 }
 
 async fn is_allowed(
@@ -164,5 +186,40 @@ fn all_paths() -> Rule {
         verbs: all(),
         non_resource_urls: all(),
         ..Rule::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_garbage_collection_changes_a_role_without_its_permissions() {
+        let live = json!({
+            "metadata": {"name": "r", "finalizers": ["a/b"], "resourceVersion": "7"},
+            "rules": [{"verbs": ["*"]}],
+        });
+        let changed = |pointer: &str, value: Value| {
+            let mut object = live.clone();
+            let (parent, field) = pointer.rsplit_once('/').expect("a path");
+            object.pointer_mut(parent).expect("a parent")[field] = value;
+            object
+        };
+        for (pointer, value, expected) in [
+            ("/metadata/finalizers", json!(null), true),
+            ("/metadata/ownerReferences", json!([{"uid": "u"}]), true),
+            ("/metadata/managedFields", json!([{"manager": "m"}]), true),
+            ("/metadata/resourceVersion", json!("8"), true),
+            ("/metadata/labels", json!({"a": "b"}), false),
+            ("/metadata/annotations", json!({"a": "b"}), false),
+            ("/aggregationRule", json!(null), true),
+            ("/rules", json!([]), false),
+            ("/aggregationRule", json!({}), false),
+        ] {
+            let found = is_released_only(&live, &changed(pointer, value));
+            assert_eq!(found, expected, "{pointer}");
+        }
     }
 }

@@ -45,7 +45,8 @@ const WATCHES: Limits = Limits {
     waiting: 0,
     patience: Duration::ZERO,
 };
-/// Exec, consoles and port forwards at once. Each has one of the connections of its client's address.
+/// Exec, consoles and port forwards at once. Once upgraded, their connections no longer count among those of the
+/// client's address.
 const STREAMS: Limits = Limits {
     seats: 128,
     waiting: 0,

@@ -98,13 +98,35 @@ pub(crate) fn check(crd: &Value) -> Vec<Violation> {
 /// CEL rules of a definition that do not compile.
 pub(crate) fn check_rules(crd: &Value) -> Vec<Violation> {
     let mut wrong = Vec::new();
+    let (mut schemas, mut shared) = (Schemas::default(), Interner::default());
     for (at, version) in list(&crd["spec"]["versions"]).iter().enumerate() {
         let path = format!("spec.versions[{at}].schema.openAPIV3Schema");
-        if let Ok(schema) = Schema::parse(&version["schema"]["openAPIV3Schema"], &path) {
+        if let Ok(schema) = schemas.parse(version, &path, &mut shared) {
             wrong.extend(schema.check_rules(&path));
         }
     }
     wrong
+}
+
+/// The parsed schemas of one definition, whose versions mostly have the same one.
+#[derive(Default)]
+struct Schemas<'a>(Vec<(&'a Value, Arc<Schema>)>);
+
+impl<'a> Schemas<'a> {
+    fn parse(
+        &mut self,
+        version: &'a Value,
+        at: &str,
+        shared: &mut Interner,
+    ) -> Result<Arc<Schema>, Vec<Violation>> {
+        let raw = &version["schema"]["openAPIV3Schema"];
+        if let Some((_, known)) = self.0.iter().find(|(known, _)| *known == raw) {
+            return Ok(Arc::clone(known));
+        }
+        let schema = Schema::parse_shared(raw, at, shared)?;
+        self.0.push((raw, Arc::clone(&schema)));
+        Ok(schema)
+    }
 }
 
 /// Fills in names derived from others.
@@ -176,11 +198,9 @@ pub(crate) fn versions(
     let storage = stored
         .map(|version| join_api_version(&group, &text(&version["name"])))
         .unwrap_or_default();
-    let parse = |version: &Value, shared: &mut Interner| {
-        let at = "spec.versions.schema.openAPIV3Schema";
-        Schema::parse_shared(&version["schema"]["openAPIV3Schema"], at, shared)
-    };
-    let stored_schema = parse(stored.unwrap_or(&Value::Null), shared)?;
+    let at = "spec.versions.schema.openAPIV3Schema";
+    let mut schemas = Schemas::default();
+    let stored_schema = schemas.parse(stored.unwrap_or(&Value::Null), at, shared)?;
     let mut versions: Vec<&Value> = list(&spec["versions"])
         .iter()
         .filter(|version| version["served"] == json!(true))
@@ -189,7 +209,7 @@ pub(crate) fn versions(
     versions
         .into_iter()
         .map(|version| {
-            let schema = parse(version, shared)?;
+            let schema = schemas.parse(version, at, shared)?;
             let columns = Layout::custom(
                 &version["additionalPrinterColumns"],
                 "spec.versions.additionalPrinterColumns",

@@ -9,9 +9,9 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
-use super::{Database, StoreError, error::corrupt, layout};
+use super::{Database, Snapshot, StoreError, error::corrupt, layout};
 
 /// Maximum number of readers; further reads wait for one.
 const READERS: usize = 2;
@@ -30,6 +30,11 @@ impl Connections {
             Database::Memory => {
                 let writer = Connection::open_in_memory()?;
                 layout::create(&writer)?;
+                Self::with(writer, Vec::new(), None)
+            }
+            Database::MemoryFrom(Snapshot(bytes)) => {
+                let mut writer = Connection::open_in_memory()?;
+                writer.deserialize_read_exact(MAIN_DB, &**bytes, bytes.len(), false)?;
                 Self::with(writer, Vec::new(), None)
             }
             Database::File(path) => {

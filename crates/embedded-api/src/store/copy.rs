@@ -18,6 +18,9 @@ use super::{StoreError, error::corrupt, layout, log};
 /// Added to the revision of a restored copy: more writes than happen between a copy and its use.
 const NEW_HISTORY: u64 = 1_000_000_000;
 
+/// The end of the name of a database that was replaced.
+const ASIDE: &str = ".before-restore";
+
 /// What `SQLite` keeps beside a database, by the end of the name.
 const LOGS: [&str; 2] = ["-wal", "-shm"];
 
@@ -85,6 +88,10 @@ pub(super) fn copy(db: &Connection, target: &Path) -> Result<Contents, StoreErro
 /// the returned name, if there was one.
 pub fn restore(from: &Path, database: &Path) -> Result<Option<PathBuf>, StoreError> {
     let failed = |error| file_failed(database, error);
+    if interrupted_restore(database).is_some() {
+        // Its log may still be in the place of that of the copy.
+        set_aside(database).map_err(failed)?;
+    }
     let draft = beside(database, ".restored");
     for suffix in [""].into_iter().chain(LOGS) {
         remove(&beside(&draft, suffix)).map_err(failed)?;
@@ -104,6 +111,13 @@ pub fn restore(from: &Path, database: &Path) -> Result<Option<PathBuf>, StoreErr
         .and_then(|()| durable_file::sync_parent(database))
         .map_err(failed)?;
     Ok(before)
+}
+
+/// The database that [`restore`] has set aside, if nothing is in its place: it was killed before the copy was
+/// there, or the copy was removed.
+pub fn interrupted_restore(database: &Path) -> Option<PathBuf> {
+    let aside = beside(database, ASIDE);
+    (!database.exists() && aside.exists()).then_some(aside)
 }
 
 fn start_new_history(path: &Path) -> Result<(), StoreError> {
@@ -127,7 +141,7 @@ fn start_new_history(path: &Path) -> Result<(), StoreError> {
 /// Keeps the database that is replaced, with its log, under another name. Killed at any point, it
 /// continues: what was set aside is replaced only by a database that is there.
 fn set_aside(database: &Path) -> io::Result<Option<PathBuf>> {
-    let aside = beside(database, ".before-restore");
+    let aside = beside(database, ASIDE);
     let exists = database.try_exists()?;
     if exists {
         // The logs of an earlier one must not be taken for those of this one.
@@ -282,7 +296,9 @@ mod tests {
         write(&beside(&path, "-wal"), "log");
         // Killed after the first rename, and started again.
         remove(&beside(&aside, "-wal")).unwrap();
+        assert_eq!(interrupted_restore(&path), None);
         fs::rename(&path, &aside).unwrap();
+        assert_eq!(interrupted_restore(&path).as_ref(), Some(&aside));
         for _ in 0..2 {
             assert_eq!(set_aside(&path).unwrap().as_ref(), Some(&aside));
             assert_eq!(read(&aside), "now");

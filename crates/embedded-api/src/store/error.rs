@@ -80,6 +80,11 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
+/// `SQLite` ends the heading of its findings with a line break.
+pub(super) fn on_one_line(finding: &str) -> String {
+    finding.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Names the file if the database was found to be damaged or no database at all.
 pub(super) fn corrupt(error: StoreError, path: &Path) -> StoreError {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
@@ -92,7 +97,7 @@ pub(super) fn corrupt(error: StoreError, path: &Path) -> StoreError {
         {
             StoreError::Corrupt {
                 path: path.to_owned(),
-                detail: error.to_string(),
+                detail: on_one_line(&error.to_string()),
             }
         }
         other => other,

@@ -57,8 +57,9 @@ impl Group {
     }
 }
 
-/// The duty to commit. Dropped without being fulfilled (the runtime ends, a panic), it fails what
-/// waits, so that later writes do not wait for a task that no longer exists.
+/// The duty to commit. Dropped before its task began (the runtime of one of several callers ends), it is
+/// fulfilled then, as writes of others wait. After a panic it fails what waits, so that later writes do not
+/// wait for a task that no longer exists.
 #[derive(Debug)]
 pub(super) struct Duty {
     store: Store,
@@ -75,6 +76,10 @@ impl Duty {
 
     /// Commits until nothing waits. Blocks.
     pub(super) fn fulfil(mut self) {
+        self.commit_all();
+    }
+
+    fn commit_all(&mut self) {
         while let Some(group) = self.store.group.next() {
             commit(&self.store, group);
         }
@@ -85,8 +90,10 @@ impl Duty {
 
 impl Drop for Duty {
     fn drop(&mut self) {
-        if !self.fulfilled {
+        if std::thread::panicking() && !self.fulfilled {
             *self.store.group.0.lock() = Queue::default();
+        } else if !self.fulfilled {
+            self.commit_all();
         }
     }
 }

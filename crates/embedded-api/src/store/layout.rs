@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::StoreError;
+use super::{StoreError, error::on_one_line};
 
 /// The steps from an empty file to today's layout. The version of a database, its `user_version`,
 /// is the number of steps that it went through. The first one also completes the files of a version
@@ -50,7 +50,7 @@ pub(super) fn check(db: &Connection, path: &Path) -> Result<(), StoreError> {
     if result != "ok" {
         return Err(StoreError::Corrupt {
             path: path.to_owned(),
-            detail: result,
+            detail: on_one_line(&result),
         });
     }
     Ok(())
@@ -200,10 +200,9 @@ mod tests {
                 matches!(error, StoreError::Corrupt { .. }),
                 "{case}: {error:?}"
             );
-            assert!(
-                error.to_string().contains("ferrovirt restore"),
-                "{case}: {error}"
-            );
+            let message = error.to_string();
+            assert!(message.contains("ferrovirt restore"), "{case}: {message}");
+            assert_eq!(message.lines().count(), 1, "{case}: {message}");
             assert_eq!(
                 std::fs::read(&path).unwrap(),
                 bytes,

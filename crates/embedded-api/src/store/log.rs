@@ -1,7 +1,8 @@
 //! The write path and the log of revisions that watchers replay.
 //!
-//! Invariant: object, log and counter change in one transaction. The log holds every revision after
-//! the `compacted` one.
+//! Invariants: object, log and counter change in one transaction; the log holds every revision after
+//! the `compacted` one, and for each of these changes the object before it: without that, a watch with
+//! a selector could not tell that an object has left its selection.
 
 use apimachinery::meta;
 use bytes::Bytes;
@@ -9,7 +10,8 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use serde_json::Value;
 
 use super::{
-    Bound, Collection, Event, EventKind, Key, Scope, StoreError, group::Write, query::select,
+    Bound, Collection, Event, EventKind, Key, Scope, StoreError, Stored, group::Write,
+    query::select,
 };
 
 /// The effect of a write.
@@ -72,6 +74,9 @@ fn apply(db: &Transaction<'_>, write: &mut Write) -> Result<Event, StoreError> {
         (found, expected) if found != expected => return Err(StoreError::Conflict),
         _ => {}
     }
+    if let Some(before) = &before {
+        keep_before(db, key, before)?;
+    }
     let revision = next_revision(db)?;
     let (object, kind) = match (change, &before) {
         (Change::Remove(last), _) => (last, EventKind::Deleted),
@@ -102,6 +107,26 @@ fn next_revision(db: &Transaction<'_>) -> Result<u64, StoreError> {
         "UPDATE counters SET value = value + 1 WHERE name = 'revision' RETURNING value",
     )?;
     Ok(query.query_row([], |row| row.get(0))?)
+}
+
+/// Keeps the object before a change in the log, which has it already unless it was compacted since.
+fn keep_before(db: &Transaction<'_>, key: &Key, before: &Stored) -> Result<(), StoreError> {
+    let Key {
+        collection: Collection { group, plural },
+        namespace,
+        name,
+    } = key;
+    db.prepare_cached("INSERT OR IGNORE INTO log VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+        .execute(params![
+            before.revision,
+            &**group,
+            &**plural,
+            namespace,
+            name,
+            code(EventKind::Modified),
+            &*before.body
+        ])?;
+    Ok(())
 }
 
 fn record(
@@ -256,17 +281,45 @@ fn previous(db: &Connection, key: &Key, revision: u64) -> Result<Option<Bytes>, 
     Ok(found.map(Bytes::from))
 }
 
-pub(super) fn compact(db: &mut Connection, keep: u64) -> Result<(), StoreError> {
+/// Drops all but the last `keep.count` changes, and of these all but the last `keep.bytes`. The object
+/// before a change that is kept stays.
+pub(super) fn compact(db: &mut Connection, keep: Bound) -> Result<(), StoreError> {
     let db = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    let until = revision(&db)?.saturating_sub(keep);
+    let count = u64::try_from(keep.count).unwrap_or(u64::MAX);
+    let by_count = revision(&db)?.saturating_sub(count);
+    let until = by_count.max(last_beyond(&db, keep.bytes)?);
     if until > counter(&db, "compacted")? {
         db.execute(
             "UPDATE counters SET value = ?1 WHERE name = 'compacted'",
             [until],
         )?;
-        db.execute("DELETE FROM log WHERE revision <= ?1", [until])?;
+        db.execute(
+            "DELETE FROM log AS old WHERE revision <= ?1 AND (
+                 NOT EXISTS (
+                     SELECT 1 FROM log AS kept
+                     WHERE kept.grp = old.grp AND kept.plural = old.plural
+                         AND kept.namespace = old.namespace AND kept.name = old.name
+                         AND kept.revision > ?1)
+                 OR EXISTS (
+                     SELECT 1 FROM log AS nearer
+                     WHERE nearer.grp = old.grp AND nearer.plural = old.plural
+                         AND nearer.namespace = old.namespace AND nearer.name = old.name
+                         AND nearer.revision > old.revision AND nearer.revision <= ?1))",
+            [until],
+        )?;
     }
     Ok(db.commit()?)
+}
+
+/// The latest change that is not among the last `bytes` of the log; 0 without one.
+fn last_beyond(db: &Connection, bytes: usize) -> Result<u64, StoreError> {
+    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    let mut query = db.prepare_cached(
+        "SELECT coalesce(max(revision), 0) FROM (
+             SELECT revision, sum(length(body)) OVER (ORDER BY revision DESC) AS total FROM log)
+         WHERE total > ?1",
+    )?;
+    Ok(query.query_row([bytes], |row| row.get(0))?)
 }
 
 fn code(kind: EventKind) -> u8 {

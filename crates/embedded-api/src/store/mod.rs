@@ -15,6 +15,7 @@ mod object;
 mod query;
 
 use std::{
+    fmt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -23,13 +24,14 @@ use serde_json::Value;
 use tokio::sync::{broadcast, oneshot};
 
 pub use self::{
-    copy::{Contents, back_up, inspect, restore},
+    copy::{Contents, back_up, inspect, interrupted_restore, restore},
     error::StoreError,
 };
 pub(crate) use self::{
     log::Change,
     object::{
         Bound, Collection, Event, EventKind, Key, More, Notice, Page, Position, Scope, Stored,
+        metadata,
     },
     query::Statistics,
 };
@@ -40,6 +42,18 @@ pub enum Database {
     File(PathBuf),
     /// Lost when the process ends: for tests.
     Memory,
+    /// In memory, with the contents of another one: for tests that begin with the same objects.
+    MemoryFrom(Snapshot),
+}
+
+/// The contents of a database in memory. Cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Snapshot(Arc<[u8]>);
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").finish_non_exhaustive()
+    }
 }
 
 /// Changes buffered for a slow watcher; one that falls further behind reads the log instead.
@@ -75,6 +89,13 @@ impl Store {
             Some(path) => back_up(path, target),
             None => copy::copy(&self.connections.writer(), target),
         }
+    }
+
+    /// The contents of a database in memory. Blocks.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        let mut writer = self.connections.writer();
+        let bytes = writer.serialize(rusqlite::MAIN_DB)?;
+        Ok(Snapshot(Arc::from(&*bytes)))
     }
 
     /// Counts for the metrics.
@@ -202,8 +223,8 @@ impl Store {
         self.read(move |db| log::check_kept(db, revision)).await
     }
 
-    /// Drops all but the last `keep` changes.
-    pub(crate) async fn compact(&self, keep: u64) -> Result<(), StoreError> {
+    /// Drops all but the last changes within the bound.
+    pub(crate) async fn compact(&self, keep: Bound) -> Result<(), StoreError> {
         let store = self.clone();
         tokio::task::spawn_blocking(move || log::compact(&mut store.connections.writer(), keep))
             .await?

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use apimachinery::GroupResource;
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::StoreError;
@@ -58,6 +59,22 @@ impl Stored {
     pub(crate) fn parse(&self) -> Result<Value, StoreError> {
         Ok(serde_json::from_slice(&self.body)?)
     }
+
+    /// The object with nothing but its metadata: most objects are much larger.
+    pub(crate) fn parse_metadata(&self) -> Result<Value, StoreError> {
+        Ok(metadata(&self.body)?)
+    }
+}
+
+/// Parses an object with nothing but its metadata.
+pub(crate) fn metadata(body: &[u8]) -> serde_json::Result<Value> {
+    #[derive(Deserialize)]
+    struct Partial {
+        #[serde(default)]
+        metadata: Value,
+    }
+    let Partial { metadata } = serde_json::from_slice(body)?;
+    Ok([("metadata".to_owned(), metadata)].into_iter().collect())
 }
 
 /// The kind of a change.
@@ -114,7 +131,7 @@ impl Notice {
     }
 }
 
-/// The bounds of a chunk. It has at least one item, and ends with the one that reaches a bound.
+/// Bounds in number and bytes. A chunk has at least one item, and ends with the one that reaches a bound.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bound {
     pub count: usize,

@@ -1,6 +1,9 @@
 //! The store in memory and on disk.
 
+use std::pin::pin;
+
 use apimachinery::meta;
+use futures::poll;
 use serde_json::json;
 
 use super::*;
@@ -135,7 +138,7 @@ async fn compacted_changes_are_rejected_and_later_ones_replayed() {
         kinds,
         [(EventKind::Added, false), (EventKind::Modified, true)]
     );
-    store.compact(1).await.unwrap();
+    store.compact(last(1)).await.unwrap();
     let compacted = store.changes_after(&scope, start, Bound::ALL).await;
     assert!(matches!(compacted, Err(StoreError::Compacted { .. })));
     let kept = store
@@ -143,6 +146,120 @@ async fn compacted_changes_are_rejected_and_later_ones_replayed() {
         .await
         .unwrap();
     assert_eq!(kept.first().unwrap().revision, second.revision);
+}
+
+/// The last changes, of any size.
+fn last(count: usize) -> Bound {
+    Bound {
+        count,
+        ..Bound::ALL
+    }
+}
+
+/// A watch with a selector needs the object before a change, or misses that it left the selection.
+#[tokio::test]
+async fn object_before_a_change_is_known_however_old_it_is() {
+    let store = memory();
+    let scope = Scope::all(things());
+    let names = |events: &[Event]| -> Vec<(String, Option<u64>)> {
+        let before = |event: &Event| {
+            let object: Value = serde_json::from_slice(event.previous.as_ref()?).unwrap();
+            meta::resource_version(&object).parse().ok()
+        };
+        let name = |event: &Event| event.key.name.to_string();
+        events
+            .iter()
+            .map(|event| (name(event), before(event)))
+            .collect()
+    };
+    let create = async |name: &str| {
+        let created = store.create(&things().key("", name), thing(name)).await;
+        created.unwrap().1.revision
+    };
+    let update = async |name: &str, revision: u64| {
+        let key = things().key("", name);
+        let updated = store.update(&key, revision, thing(name)).await;
+        updated.unwrap().1.revision
+    };
+    let [a, b] = [create("a").await, create("b").await];
+    // The log is empty when the old objects change.
+    store.compact(last(0)).await.unwrap();
+    let a2 = update("a", a).await;
+    let b2 = update("b", b).await;
+    let found = store.changes_after(&scope, b, Bound::ALL).await.unwrap();
+    let expected = [("a".to_owned(), Some(a)), ("b".to_owned(), Some(b))];
+    assert_eq!(
+        names(&found),
+        expected,
+        "the objects themselves are no changes"
+    );
+    // The change of `a` is compacted, and that of `b` is kept with what was before it.
+    store.compact(last(1)).await.unwrap();
+    let found = store.changes_after(&scope, a2, Bound::ALL).await.unwrap();
+    assert_eq!(names(&found), [("b".to_owned(), Some(b))]);
+    let a3 = update("a", a2).await;
+    store
+        .delete(&things().key("", "b"), b2, thing("b"))
+        .await
+        .unwrap();
+    let found = store.changes_after(&scope, b2, Bound::ALL).await.unwrap();
+    let expected = [("a".to_owned(), Some(a2)), ("b".to_owned(), Some(b2))];
+    assert_eq!(names(&found), expected);
+    assert!(matches!(
+        store.check_kept(a2 - 1).await,
+        Err(StoreError::Compacted { .. })
+    ));
+    // What no kept change needs is dropped.
+    store.compact(last(0)).await.unwrap();
+    let rows: u64 = store
+        .read(|db| Ok(db.query_row("SELECT COUNT(*) FROM log", [], |row| row.get(0))?))
+        .await
+        .unwrap();
+    assert_eq!(rows, 0);
+    update("a", a3).await;
+}
+
+/// One of the callers has the duty to commit, and its runtime may end before that begins.
+#[test]
+fn write_does_not_fail_with_the_runtime_of_another_caller() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.max_blocking_threads(1).build().unwrap()
+    };
+    let (store, ended, own) = (memory(), runtime(), runtime());
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    drop(ended.spawn_blocking(move || held.recv()));
+    let [a, b] = ["a", "b"].map(|name| things().key("", name));
+    let mut first = pin!(store.create(&a, thing("a")));
+    let mut second = pin!(store.create(&b, thing("b")));
+    // Both wait, and the task that commits has not begun.
+    assert!(ended.block_on(async { poll!(&mut first) }).is_pending());
+    assert!(own.block_on(async { poll!(&mut second) }).is_pending());
+    ended.shutdown_background();
+    release.send(()).unwrap();
+    own.block_on(second).unwrap();
+    own.block_on(first).unwrap();
+}
+
+#[tokio::test]
+async fn log_is_bounded_in_bytes() {
+    let store = memory();
+    let large = json!({"metadata": {}, "data": "x".repeat(1000)});
+    let mut revisions = Vec::new();
+    for name in ["a", "b", "c"] {
+        let created = store.create(&things().key("", name), large.clone()).await;
+        revisions.push(created.unwrap().1.revision);
+    }
+    let keep = |bytes| Bound {
+        bytes,
+        ..Bound::ALL
+    };
+    for (bytes, oldest) in [(10_000, 1), (2500, revisions[0]), (0, revisions[2])] {
+        store.compact(keep(bytes)).await.unwrap();
+        store.check_kept(oldest).await.unwrap();
+        let before = store.check_kept(oldest - 1).await;
+        assert!(before.is_err(), "{bytes} bytes");
+    }
 }
 
 #[tokio::test]
@@ -204,4 +321,20 @@ async fn read_only_disk_is_one_clear_error() {
         .create(&things().key("", "b"), thing("b"))
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn copy_of_a_database_in_memory_continues_on_its_own() {
+    let original = memory();
+    let (kept, added) = (things().key("n", "kept"), things().key("n", "added"));
+    let object = || json!({"metadata": {}});
+    original.create(&kept, object()).await.unwrap();
+    let copy = Store::open(&Database::MemoryFrom(original.snapshot().unwrap())).unwrap();
+    let revision = original.revision().await.unwrap();
+    assert_eq!(copy.revision().await.unwrap(), revision);
+    assert!(copy.get(&kept).await.unwrap().is_some());
+    copy.create(&added, object()).await.unwrap();
+    assert!(copy.get(&added).await.unwrap().is_some());
+    assert!(original.get(&added).await.unwrap().is_none());
+    assert_eq!(original.revision().await.unwrap(), revision);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use apimachinery::meta;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{ISSUER, issue::load, jwt};
@@ -119,7 +119,32 @@ async fn exists(api: &Api, plural: &str, namespace: &str, claim: &Value) -> Resu
     let Some(found) = load(api, plural, namespace, name).await? else {
         return Ok(false);
     };
-    let deletion = meta::deletion_timestamp(&found);
-    let is_deleted = deletion.is_some_and(|at| at + DELETION_GRACE < api.clock.now());
+    let is_deleted = is_over(meta::deletion_timestamp(&found), api.clock.now());
     Ok(claim["uid"] == meta::uid(&found) && !is_deleted)
+}
+
+/// Whether the deletion is long past. A user may delete with any grace period, up to the last time that a
+/// timestamp can hold.
+fn is_over(deletion: Option<Timestamp>, now: Timestamp) -> bool {
+    deletion.is_some_and(|at| now.duration_since(at) > DELETION_GRACE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn object_counts_as_deleted_a_minute_after_its_deletion_timestamp() {
+        let at = |text: &str| -> Timestamp { text.parse().expect(text) };
+        let now = at("2026-01-02T03:04:05Z");
+        for (deletion, expected) in [
+            (None, false),
+            (Some(at("2026-01-02T03:03:05Z")), false),
+            (Some(at("2026-01-02T03:03:04Z")), true),
+            (Some(Timestamp::MAX), false),
+            (Some(Timestamp::MIN), true),
+        ] {
+            assert_eq!(is_over(deletion, now), expected, "{deletion:?}");
+        }
+    }
 }

@@ -157,7 +157,7 @@ fn evicted(budget: &Value, pods: &[&Value], now: Timestamp) -> Map<String, Value
     let evicted = budget["status"]["disruptedPods"].as_object();
     let is_going = |name: &str, since: &Value| {
         let since: Option<Timestamp> = since.as_str().and_then(|text| text.parse().ok());
-        let is_recent = since.is_some_and(|since| since + EVICTION_TIMEOUT > now);
+        let is_recent = since.is_some_and(|since| now.duration_since(since) < EVICTION_TIMEOUT);
         let mut pods = pods.iter();
         is_recent && pods.any(|pod| meta::name(pod) == name && !meta::is_deleting(pod))
     };

@@ -57,7 +57,7 @@ fn keep(api: &Api, copies: &Copies) -> Result<(), StoreError> {
     }
     api.store.copy_to(&copies.dir.join(name_of(now)))?;
     present.push(name_of(now));
-    for name in surplus(present, copies.keep) {
+    for name in surplus(present, copies.keep, now) {
         fs::remove_file(copies.dir.join(name)).map_err(failed)?;
     }
     Ok(())
@@ -90,9 +90,13 @@ fn is_due(present: &[String], now: Timestamp) -> bool {
         .any(|time| time <= now && now.duration_since(time) < AGE)
 }
 
-/// The oldest names beyond the number to keep.
-fn surplus(mut names: Vec<String>, keep: usize) -> Vec<String> {
-    names.sort_by_key(|name| time_of(name));
+/// The oldest names beyond the number to keep. Those from the future were made under a wrong clock and come
+/// first: otherwise they would take the places of all later copies.
+fn surplus(mut names: Vec<String>, keep: usize, now: Timestamp) -> Vec<String> {
+    names.sort_by_key(|name| {
+        let time = time_of(name);
+        (time.is_none_or(|time| time <= now), time)
+    });
     let count = names.len().saturating_sub(keep.max(1));
     names.truncate(count);
     names
@@ -123,13 +127,17 @@ mod tests {
     #[test]
     fn the_latest_copies_are_kept() {
         let names: Vec<String> = [3, 1, 2].map(|hour| name_of(at(hour))).into();
-        assert_eq!(surplus(names.clone(), 2), [name_of(at(1))]);
-        assert_eq!(surplus(names.clone(), 3), Vec::<String>::new());
+        assert_eq!(surplus(names.clone(), 2, at(3)), [name_of(at(1))]);
+        assert_eq!(surplus(names.clone(), 3, at(3)), Vec::<String>::new());
         assert_eq!(
-            surplus(names, 0).len(),
+            surplus(names, 0, at(3)).len(),
             2,
             "the latest copy is never removed"
         );
+        // Two were made while the clock was ten years ahead.
+        let wrong = [1, 90_000, 2, 90_006, 3].map(|hour| name_of(at(hour)));
+        let removed = [90_000, 90_006].map(|hour| name_of(at(hour)));
+        assert_eq!(surplus(wrong.into(), 3, at(3)), removed);
         assert_eq!(time_of("api-x.db.new"), None);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use apimachinery::{meta, rbac::Rule, selector::LabelSelector};
 use serde_json::Value;
 use tokio::{
-    sync::broadcast::error::RecvError,
+    sync::broadcast::error::{RecvError, TryRecvError},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,8 @@ const RETRY: Duration = Duration::from_secs(5);
 pub(crate) async fn run(api: Api, stop: CancellationToken) {
     let mut live = api.store.live();
     loop {
+        // One run accounts for all writes before it.
+        while matches!(live.try_recv(), Ok(_) | Err(TryRecvError::Lagged(_))) {}
         let retry = match aggregate(&api).await {
             Ok(()) => None,
             Err(error) => {

@@ -240,14 +240,13 @@ async fn delete_live(
         }
         let object = conversion::to_storage(api, &call.kind, object).await?;
         let name = meta::name(&object).to_owned();
-        let deleted = api
-            .store
-            .delete(&call.key(&name), live.revision, object)
-            .await
-            .map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
+        let (key, revision) = (call.key(&name), live.revision);
+        let deleted = write::commit(api, call, &name, move |store| async move {
+            store.delete(&key, revision, object).await
+        });
+        let deleted = deleted.await?;
         let deleted =
             conversion::convert(api, &call.kind, deleted, &call.kind.api_version()).await?;
-        api.on_write(&call.kind).await?;
         return Ok(Outcome::Deleted(deleted));
     }
     let left = live.object["metadata"]["deletionGracePeriodSeconds"].as_u64();

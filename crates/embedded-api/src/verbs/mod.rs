@@ -13,7 +13,7 @@ pub(crate) mod update;
 pub(crate) mod watch;
 pub(crate) mod write;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use apimachinery::meta;
 use axum::response::Response;
@@ -133,9 +133,14 @@ pub(crate) struct Written {
     pub warnings: Vec<String>,
 }
 
+/// Characters of all warnings of a response, as at kube-apiserver. If there are more, each is cut.
+const MAX_WARNINGS: usize = 4096;
+/// Characters of a warning that is cut.
+const CUT_WARNING: usize = 256;
+
 /// Adds `Warning` headers.
 pub(crate) fn warn(mut response: Response, warnings: &[String]) -> Response {
-    for warning in warnings {
+    for warning in bounded(warnings) {
         let clean: String = warning
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
@@ -146,6 +151,38 @@ pub(crate) fn warn(mut response: Response, warnings: &[String]) -> Response {
         }
     }
     response
+}
+
+/// The different warnings within the limits: a body can cause hundreds of thousands.
+fn bounded(warnings: &[String]) -> Vec<String> {
+    let length = |text: &str| text.chars().count();
+    let mut seen = HashSet::new();
+    let mut total = 0_usize;
+    let mut all: Vec<&str> = Vec::new();
+    for warning in warnings {
+        // The rest could not be shown even if each were cut.
+        if all.len() > MAX_WARNINGS {
+            break;
+        }
+        if !warning.is_empty() && seen.insert(warning.as_str()) {
+            total = total.saturating_add(length(warning));
+            all.push(warning);
+        }
+    }
+    if total <= MAX_WARNINGS {
+        return all.into_iter().map(ToOwned::to_owned).collect();
+    }
+    let mut left = MAX_WARNINGS;
+    let mut cut = Vec::new();
+    for warning in all {
+        if left == 0 {
+            break;
+        }
+        let short: String = warning.chars().take(CUT_WARNING).collect();
+        left = left.saturating_sub(length(&short));
+        cut.push(short);
+    }
+    cut
 }
 
 /// The metadata alone.
@@ -159,4 +196,32 @@ pub(crate) fn partial(object: &Value) -> Value {
 /// Whether a deleted object can be removed: neither finalizers nor a grace period hold it.
 pub(crate) fn is_deletable(object: &Value) -> bool {
     meta::finalizers(object).next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_of_a_response_are_bounded() {
+        let many: Vec<String> = (0..500_000)
+            .map(|n| format!("unknown field \"f{n}\""))
+            .collect();
+        let long = |count: usize| vec!["x".repeat(5000), "y".repeat(count)];
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        for (warnings, number, characters) in [
+            (vec![], 0, 0),
+            (texts(&["a", "b", "a", ""]), 2, 2),
+            (vec!["z".repeat(4096)], 1, 4096),
+            (long(3), 2, 259),
+            (long(300), 2, 512),
+        ] {
+            let found = bounded(&warnings);
+            let total: usize = found.iter().map(String::len).sum();
+            assert_eq!((found.len(), total), (number, characters));
+        }
+        let found = bounded(&many);
+        let total: usize = found.iter().map(String::len).sum();
+        assert!((4096..4096 + CUT_WARNING).contains(&total), "{total}");
+    }
 }

@@ -51,11 +51,7 @@ pub(crate) async fn serve(
             return Err(Status::conflict(call.kind.resource(), call.name()).into());
         }
         let mut object = live.object.clone();
-        let slot = paths
-            .spec_replicas
-            .iter()
-            .fold(&mut object, |at, field| &mut at[field.as_str()]);
-        *slot = replicas(&wanted)?.into();
+        set(&mut object, &paths.spec_replicas, replicas(&wanted)?)?;
         match Box::pin(write::update(api, call, &live, object, Ownership::Compute)).await {
             // A concurrent write, e.g. of a status. If the client named a version, the next attempt
             // reports the conflict.
@@ -63,6 +59,20 @@ pub(crate) async fn serve(
             written => return Ok(answer(&render(paths, &written?.object))),
         }
     }
+}
+
+/// Sets the number of replicas in an object, which may be older than the declaration of its path.
+fn set(object: &mut Value, path: &[String], replicas: i64) -> Result<(), ApiError> {
+    let mut at = object;
+    for field in path {
+        if !at.is_object() && !at.is_null() {
+            let why = format!("the object has no place for .{}", path.join("."));
+            return Err(Status::internal(why).into());
+        }
+        at = &mut at[field.as_str()];
+    }
+    *at = replicas.into();
+    Ok(())
 }
 
 /// The desired number of replicas.
@@ -108,4 +118,27 @@ fn render(paths: &Scale, object: &Value) -> Value {
 
 fn answer(scale: &Value) -> Response {
     json_response(StatusCode::OK, Body::from(scale.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_are_set_where_the_object_has_a_place_for_them() {
+        let path = ["spec", "replicas"].map(ToOwned::to_owned);
+        for (before, expected) in [
+            (json!({}), Some(json!({"spec": {"replicas": 3}}))),
+            (
+                json!({"spec": {"replicas": 1, "a": 2}}),
+                Some(json!({"spec": {"replicas": 3, "a": 2}})),
+            ),
+            (json!({"spec": "text"}), None),
+            (json!({"spec": [1]}), None),
+        ] {
+            let mut object = before.clone();
+            let found = set(&mut object, &path, 3).ok().map(|()| object);
+            assert_eq!(found, expected, "{before}");
+        }
+    }
 }

@@ -48,6 +48,8 @@ const SMALL_BYTES: usize = 256 << 10;
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
 /// For clients without a timeout parameter.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(45);
+/// The longest timeout; clients then watch again. A clock cannot hold every number of seconds.
+const MAX_TIMEOUT: Duration = Duration::from_hours(24);
 
 pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
     call.kind.check_fields(&call.query.fields)?;
@@ -65,9 +67,7 @@ pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
     let watcher = Watcher {
         _counted: WATCHERS.hold([&resource]),
         scope: read::scope(&call),
-        deadline: Box::pin(sleep_until(
-            now + call.query.timeout.unwrap_or(DEFAULT_TIMEOUT),
-        )),
+        deadline: Box::pin(sleep_until(now + time_limit(call.query.timeout))),
         bookmark: Box::pin(sleep_until(now + BOOKMARK_PERIOD)),
         ready: VecDeque::new(),
         sent_columns: false,
@@ -86,6 +86,11 @@ pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
     let media = HeaderValue::from_static(frames.media_type());
     response.headers_mut().insert(header::CONTENT_TYPE, media);
     Ok(response)
+}
+
+/// How long a watch stays open.
+fn time_limit(asked: Option<Duration>) -> Duration {
+    asked.unwrap_or(DEFAULT_TIMEOUT).min(MAX_TIMEOUT)
 }
 
 enum Phase {
@@ -354,4 +359,24 @@ fn raw_line(kind: &str, object: &[u8]) -> Bytes {
     ]
     .concat()
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn any_number_of_seconds_is_a_time_limit() {
+        for (asked, expected) in [
+            (None, DEFAULT_TIMEOUT),
+            (Some(0), Duration::ZERO),
+            (Some(60), Duration::from_mins(1)),
+            (Some(i64::MAX.unsigned_abs()), MAX_TIMEOUT),
+            (Some(u64::MAX), MAX_TIMEOUT),
+        ] {
+            let limit = time_limit(asked.map(Duration::from_secs));
+            assert_eq!(limit, expected, "{asked:?}");
+            assert!(Instant::now().checked_add(limit).is_some(), "{asked:?}");
+        }
+    }
 }

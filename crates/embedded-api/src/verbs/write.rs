@@ -2,12 +2,15 @@
 //!
 //! Invariant: an object is stored only in exactly the form that was validated.
 
+use std::sync::Arc;
+
 use apimachinery::{
     Status,
     apply::{Writer, managed},
     meta,
 };
 use serde_json::Value;
+use tracing::Instrument as _;
 
 use super::{Call, Live, Written, is_deletable, prepare};
 use crate::{
@@ -17,6 +20,7 @@ use crate::{
     conversion,
     error::ApiError,
     plugins, pod_security, quota, services,
+    store::{Store, StoreError},
 };
 
 /// Whether field ownership was already determined.
@@ -88,13 +92,13 @@ pub(crate) async fn create(
         });
     }
     let object = conversion::to_storage(api, &call.kind, object).await?;
-    let (object, _) = api
-        .store
-        .create(&call.key(&name), object)
-        .await
-        .map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
+    let key = call.key(&name);
+    let created = commit(api, call, &name, move |store| async move {
+        let created = store.create(&key, object).await;
+        created.map(|(object, _)| object)
+    });
+    let object = created.await?;
     let object = conversion::convert(api, &call.kind, object, &call.kind.api_version()).await?;
-    api.on_write(&call.kind).await?;
     Ok(Written {
         object,
         created: true,
@@ -184,19 +188,41 @@ pub(crate) async fn put(
         return Ok(object);
     }
     let object = conversion::to_storage(api, &call.kind, object).await?;
-    let key = call.key(&name);
-    let stored = if is_removed {
-        api.store.delete(&key, live.revision, object).await
-    } else {
-        api.store
-            .update(&key, live.revision, object)
-            .await
-            .map(|(object, _)| object)
+    let (key, revision) = (call.key(&name), live.revision);
+    let stored = commit(api, call, &name, move |store| async move {
+        if is_removed {
+            return store.delete(&key, revision, object).await;
+        }
+        let updated = store.update(&key, revision, object).await;
+        updated.map(|(object, _)| object)
+    });
+    let object = stored.await?;
+    conversion::convert(api, &call.kind, object, &call.kind.api_version()).await
+}
+
+/// Changes the store, and updates what depends on the kind: both, or neither, also if the client goes away
+/// in between. A revoked permission would otherwise stay in effect.
+pub(crate) async fn commit<F>(
+    api: &Api,
+    call: &Call,
+    name: &str,
+    change: impl FnOnce(Store) -> F,
+) -> Result<Value, ApiError>
+where
+    F: Future<Output = Result<Value, StoreError>> + Send + 'static,
+{
+    let (server, kind, name) = (api.clone(), Arc::clone(&call.kind), name.to_owned());
+    let change = change(api.store.clone());
+    let both = async move {
+        let changed = change.await;
+        let object = changed.map_err(|error| ApiError::about(error, kind.resource(), &name))?;
+        server.on_write(&kind).await?;
+        Ok::<_, ApiError>(object)
     };
-    let object = stored.map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
-    let object = conversion::convert(api, &call.kind, object, &call.kind.api_version()).await?;
-    api.on_write(&call.kind).await?;
-    Ok(object)
+    api.tasks
+        .spawn(both.in_current_span())
+        .await
+        .map_err(StoreError::from)?
 }
 
 /// A change of ownership is a change, too; a new timestamp alone is not.

@@ -1,5 +1,7 @@
 //! Authentication and authorization: roles, reviews, tokens, impersonation.
 
+use std::task::Poll;
+
 use crate::support::*;
 use embedded_api::Identity;
 use http::{Method, StatusCode};
@@ -135,6 +137,51 @@ async fn permissions_end_with_their_binding() {
     assert_eq!(read().await, StatusCode::FORBIDDEN);
 }
 
+/// The client may go away at any point of its request.
+#[tokio::test]
+async fn permissions_end_with_their_binding_even_if_nobody_waits_for_the_answer() {
+    let api = start().await;
+    bind_reader(&api).await;
+    let bindings = format!("{RBAC}/namespaces/default/rolebindings");
+    let uri = format!("{bindings}/reader");
+    let ann = user("ann");
+    let read = async || api.as_user(&ann, Method::GET, PODS, Value::Null).await.0;
+    for polls in 1.. {
+        assert_eq!(read().await, StatusCode::OK, "{polls}");
+        let mut deletion = Box::pin(api.call(Method::DELETE, &uri, Value::Null));
+        let mut left = polls;
+        let has_ended = std::future::poll_fn(|context| {
+            if left == 0 {
+                return Poll::Ready(false);
+            }
+            left -= 1;
+            deletion.as_mut().poll(context).map(|_| true)
+        })
+        .await;
+        drop(deletion);
+        // Writes are stored in their order, so the deletion is stored by now or never.
+        let map = json!({"metadata": {"generateName": "later-"}});
+        api.create("/api/v1/namespaces/default/configmaps", map)
+            .await;
+        let (found, _) = api.call(Method::GET, &uri, Value::Null).await;
+        if found == StatusCode::NOT_FOUND {
+            let refused = async {
+                while read().await != StatusCode::FORBIDDEN {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let limit = std::time::Duration::from_mins(1);
+            let refused = tokio::time::timeout(limit, refused).await;
+            assert!(refused.is_ok(), "still permitted after {polls} polls");
+            api.create(&bindings, binding("reader", "Role/reader", &named("ann")))
+                .await;
+        }
+        if has_ended {
+            break;
+        }
+    }
+}
+
 #[tokio::test]
 async fn privilege_escalation_is_rejected() {
     let api = start().await;
@@ -180,6 +227,19 @@ async fn privilege_escalation_is_rejected() {
         body["message"],
         "roles.rbac.authorization.k8s.io \"b\" is forbidden: user \"ann\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"
     );
+    // Nor does a label, which may make a role part of another one.
+    let mut strong = role("strong", &json!([rule(&["get"], &["secrets"])]));
+    strong["metadata"]["finalizers"] = json!(["example.com/a"]);
+    api.create(&roles, strong).await;
+    for (change, code) in [
+        (json!({"metadata": {"labels": {"a": "b"}}}), 403),
+        (json!({"metadata": {"finalizers": null}}), 200),
+    ] {
+        let uri = format!("{roles}/strong");
+        let language = "application/merge-patch+json";
+        let (found, body) = api.patch_as(&ann, &uri, language, change).await;
+        assert_eq!(found.as_u16(), code, "{body}");
+    }
     // A patch does not circumvent the check.
     let more = json!({"rules": [rule(&["get"], &["secrets"])]});
     let (code, _) = api

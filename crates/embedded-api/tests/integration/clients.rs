@@ -83,6 +83,54 @@ async fn watch_replays_from_a_version_and_times_out() {
     assert!(events.ended().await);
 }
 
+/// Also if the old state of the object is not in the log any more.
+#[tokio::test]
+async fn object_that_leaves_a_selection_is_deleted_for_its_watch() {
+    let api = start().await;
+    let mut old = config_map("old");
+    old["metadata"]["labels"] = json!({"app": "a"});
+    let made = api.create(MAPS, old).await;
+    api.create(MAPS, config_map("other")).await;
+    for round in 0..2100 {
+        let change = json!({"data": {"a": round.to_string()}});
+        api.patch(
+            &format!("{MAPS}/other"),
+            "application/merge-patch+json",
+            change,
+        )
+        .await;
+    }
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_mins(2)).await;
+    tokio::time::resume();
+    let version = &made["metadata"]["resourceVersion"];
+    let too_old = format!(
+        "{MAPS}?watch=1&resourceVersion={}",
+        version.as_str().unwrap()
+    );
+    while api.watch(&too_old).await.next().await["type"] != "ERROR" {}
+    let (_, list) = api.call(Method::GET, MAPS, Value::Null).await;
+    let latest = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let change = json!({"metadata": {"labels": null}});
+    api.patch(
+        &format!("{MAPS}/old"),
+        "application/merge-patch+json",
+        change,
+    )
+    .await;
+    let uri = format!("{MAPS}?watch=1&labelSelector=app%3Da&resourceVersion={latest}");
+    assert_eq!(api.watch(&uri).await.next_brief().await, "DELETED old");
+}
+
+#[tokio::test]
+async fn watch_may_ask_for_any_number_of_seconds() {
+    let api = start().await;
+    api.create(MAPS, config_map("a")).await;
+    let uri = format!("{MAPS}?watch=1&timeoutSeconds={}", i64::MAX);
+    let mut events = api.watch(&uri).await;
+    assert_eq!(events.next_brief().await, "ADDED a");
+}
+
 #[tokio::test]
 async fn watch_from_a_compacted_version_gets_410() {
     let api = start().await;

@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     devices::Devices,
     disk::Disk,
+    endpoint::LogReaders,
     pod::Desired,
     schedule::{self, Obstacle},
     services::Services,
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) devices: Devices,
     pub(crate) slots: Slots,
     pub(crate) disk: Disk,
+    pub(crate) log_readers: LogReaders,
     /// Reaps the supervisors started by this process.
     pub(crate) children: TaskTracker,
     pub(super) workers: Mutex<HashMap<String, watch::Sender<Desired>>>,

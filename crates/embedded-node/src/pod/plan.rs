@@ -65,6 +65,8 @@ pub(crate) struct Observed {
     /// `Done` while we are connected to the supervisor.
     pub(crate) sandbox: Stage,
     pub(crate) volumes: Stage,
+    /// The update of the volumes' contents.
+    pub(crate) refresh: Stage,
     pub(crate) network: Stage,
     pub(crate) containers: Vec<ObservedContainer>,
     /// No container may run again: the pod failed or finished earlier.
@@ -214,6 +216,8 @@ fn end_processes(observed: &Observed, goal: Remains) -> Vec<Step> {
         (Stage::Done, Stage::Done | Stage::Busy) => vec![],
         // Containers without a supervisor: start one, which stops them gracefully.
         (Stage::Todo, _) if alive => vec![Step::MakeSandbox],
+        // It would make a volume again.
+        _ if observed.refresh == Stage::Busy => vec![],
         _ if observed.tear_down == Stage::Todo => vec![Step::TearDown(goal)],
         _ => vec![],
     }
@@ -248,6 +252,7 @@ mod tests {
             bind: Stage::Done,
             sandbox: Stage::Done,
             volumes: Stage::Done,
+            refresh: Stage::Done,
             network: Stage::Done,
             containers,
             over: false,
@@ -376,6 +381,13 @@ mod tests {
         assert_eq!(plan(&observed), []);
         (observed.network, observed.containers[0].start) = (Stage::Done, Stage::Busy);
         assert_eq!(plan(&observed), []);
+        // An update of the volumes delays only their removal.
+        (observed.refresh, observed.containers[0].start) = (Stage::Busy, Stage::Todo);
+        assert_eq!(plan(&observed), [Step::Stop]);
+        (observed.sandbox, observed.stop) = (Stage::Todo, Stage::Done);
+        assert_eq!(plan(&observed), []);
+        observed.refresh = Stage::Waiting;
+        assert_eq!(plan(&observed), [Step::TearDown(Remains::Nothing)]);
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! The DNS server of the pods: answers names of the cluster and forwards all other queries to the
 //! host's servers.
 //!
-//! **Invariant.** Work is bounded by a number of concurrent queries and a timeout for each.
+//! **Invariants.** Work is bounded by a number of concurrent queries and connections and a timeout for each
+//! step; no pod has all of them; nothing outlives the stop for longer than a query.
 
 use std::{
+    collections::HashMap,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream, UdpSocket},
-    sync::Semaphore,
     time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -25,11 +26,13 @@ use super::{
 };
 
 const PORT: u16 = 53;
-/// Further queries are dropped; clients retry.
-const MAX_QUERIES: usize = 256;
+/// Further datagrams are dropped; clients retry.
+const QUERIES: Limits = Limits { all: 256, each: 64 };
+/// Further connections are closed.
+const CONNECTIONS: Limits = Limits { all: 256, each: 16 };
 /// For the response of one upstream server.
 const UPSTREAM_TIMEOUT: Duration = Duration::from_secs(3);
-/// For the next query on a connection.
+/// For the next query on a connection, and for the client to take an answer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// UDP messages are shorter in practice.
 const MAX_DATAGRAM: usize = 4096;
@@ -66,7 +69,7 @@ impl Server {
 
     pub(crate) async fn run(self, names: Arc<RwLock<Names>>, stop: CancellationToken) {
         let tasks = TaskTracker::new();
-        let slots = Arc::new(Semaphore::new(MAX_QUERIES));
+        let (queries, connections) = (Slots::new(QUERIES), Slots::new(CONNECTIONS));
         let resolver = Arc::new(Resolver {
             names,
             address: self.address,
@@ -80,7 +83,7 @@ impl Server {
                 received = udp.recv_from(&mut buffer) => {
                     // Errors report undeliverable responses; ignore them.
                     let Ok((count, from)) = received else { continue };
-                    let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
+                    let Some(slot) = queries.take(from.ip()) else { continue };
                     let message = buffer.get(..count).unwrap_or_default().to_vec();
                     let (resolver, udp) = (Arc::clone(&resolver), Arc::clone(&udp));
                     tasks.spawn(async move {
@@ -94,12 +97,15 @@ impl Server {
                     });
                 }
                 accepted = self.tcp.accept() => {
-                    let Ok((stream, _)) = accepted else { continue };
-                    let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
-                    let resolver = Arc::clone(&resolver);
+                    let Ok((stream, from)) = accepted else { continue };
+                    let Some(slot) = connections.take(from.ip()) else { continue };
+                    let (resolver, stop) = (Arc::clone(&resolver), stop.clone());
                     tasks.spawn(async move {
-                        if let Err(error) = resolver.serve(stream).await {
-                            tracing::debug!(%error, "DNS connection ended");
+                        tokio::select! {
+                            () = stop.cancelled() => {}
+                            served = resolver.serve(stream) => if let Err(error) = served {
+                                tracing::debug!(%error, "DNS connection ended");
+                            }
                         }
                         drop(slot);
                     });
@@ -109,6 +115,62 @@ impl Server {
         tasks.close();
         // Each query has a timeout.
         tasks.wait().await;
+    }
+}
+
+/// How many at once: of all clients, and of each.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    all: usize,
+    each: usize,
+}
+
+/// The places of what is served at once.
+#[derive(Debug, Clone)]
+struct Slots {
+    limits: Limits,
+    taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+/// A place, until it is dropped.
+#[derive(Debug)]
+struct Slot {
+    client: IpAddr,
+    taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl Slots {
+    fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            taken: Arc::default(),
+        }
+    }
+
+    /// None if all places are taken, or those of this client.
+    fn take(&self, client: IpAddr) -> Option<Slot> {
+        let mut taken = self.taken.lock();
+        let own = taken.get(&client).copied().unwrap_or_default();
+        if own >= self.limits.each || taken.values().sum::<usize>() >= self.limits.all {
+            return None;
+        }
+        taken.insert(client, own.saturating_add(1));
+        Some(Slot {
+            client,
+            taken: Arc::clone(&self.taken),
+        })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut taken = self.taken.lock();
+        if let Some(own) = taken.get_mut(&self.client) {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                taken.remove(&self.client);
+            }
+        }
     }
 }
 
@@ -130,8 +192,11 @@ impl Resolver {
                 return Ok(());
             };
             let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
-            stream.write_u16(length).await?;
-            stream.write_all(&answer).await?;
+            let send = async {
+                stream.write_u16(length).await?;
+                stream.write_all(&answer).await
+            };
+            timeout(IDLE_TIMEOUT, send).await??;
         }
     }
 
@@ -290,6 +355,50 @@ mod tests {
                     nameserver nonsense\nnameserver ::1\n";
         let found: Vec<String> = nameservers(text).iter().map(ToString::to_string).collect();
         assert_eq!(found, ["127.0.0.53:53", "192.0.2.1:5353", "[::1]:53"]);
+    }
+
+    #[test]
+    fn one_client_leaves_places_for_others() {
+        let slots = Slots::new(Limits { all: 3, each: 2 });
+        let [one, other, third]: [IpAddr; 3] =
+            ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|text| text.parse().unwrap());
+        let first = slots.take(one).unwrap();
+        let second = slots.take(one).unwrap();
+        assert!(slots.take(one).is_none());
+        let last = slots.take(other).unwrap();
+        assert!(slots.take(third).is_none(), "all are taken");
+        drop(first);
+        drop(slots.take(third).unwrap());
+        drop((second, last));
+        assert!(
+            slots.taken.lock().is_empty(),
+            "only what is open is counted"
+        );
+    }
+
+    #[tokio::test]
+    async fn open_connection_does_not_outlive_the_stop() {
+        let dir = tempfile::tempdir().unwrap();
+        let own: Ipv4Addr = [127, 0, 0, 2].into();
+        let server = Server::bind_at(own, 0, dir.path().join("resolv.conf"));
+        let server = server.await.unwrap();
+        let address = server.udp.local_addr().unwrap();
+        let names = Names::of(std::iter::empty::<&Service>(), |_| None);
+        let stop = CancellationToken::new();
+        let running = server.run(Arc::new(RwLock::new(names)), stop.clone());
+        let asking = async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let length = u16::try_from(QUERY_FOR_WEB.len()).unwrap();
+            stream.write_u16(length).await.unwrap();
+            stream.write_all(QUERY_FOR_WEB).await.unwrap();
+            let mut answer = vec![0; stream.read_u16().await.unwrap().into()];
+            stream.read_exact(&mut answer).await.unwrap();
+            // The server waits for the next query.
+            stop.cancel();
+            stream
+        };
+        let both = async { tokio::join!(running, asking) };
+        timeout(IDLE_TIMEOUT / 2, both).await.unwrap();
     }
 
     #[tokio::test]

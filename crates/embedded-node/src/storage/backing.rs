@@ -15,10 +15,12 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::loop_device;
+use super::{copy, loop_device};
 
 const RECORD: &str = "volume.json";
 const GONE: &str = ".gone";
+/// A copy that is not complete.
+const DRAFT: &str = "copy.new";
 /// Sizes are whole blocks of this size.
 const BLOCK: u64 = 4096;
 /// Bounds the scan for used space. Further files count as not yet written, which reserves more
@@ -29,6 +31,16 @@ const MAX_SCANNED: u32 = 100_000;
 pub(crate) enum Mode {
     Filesystem,
     Block,
+}
+
+impl Mode {
+    /// The value of `volumeMode`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Filesystem => "Filesystem",
+            Self::Block => "Block",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +91,48 @@ enum Found {
     Unrecorded,
 }
 
+/// Data on this host that is copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// It is renamed before anything in it is removed.
+    pub(super) dir: PathBuf,
+    pub(super) data: PathBuf,
+    pub(crate) mode: Mode,
+    pub(crate) bytes: u64,
+}
+
+impl Origin {
+    /// Copies the data to a new name. Fails if the origin was removed meanwhile.
+    pub(super) fn copy_to(&self, target: &Path) -> io::Result<()> {
+        let before = fs::metadata(&self.dir)?.ino();
+        for one in loop_device::attached_below(&self.dir)? {
+            // What was written to the device and not yet to its file.
+            File::open(one.device)?.sync_all()?;
+        }
+        match self.mode {
+            Mode::Filesystem => copy::tree(&self.data, target)?,
+            Mode::Block => copy::file(&self.data, target)?,
+        }
+        if fs::metadata(&self.dir)?.ino() != before {
+            return Err(io::Error::other("the origin was removed during the copy"));
+        }
+        Ok(())
+    }
+}
+
+/// Removes the leftover of an interrupted copy.
+fn remove_draft(draft: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(draft) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(draft),
+        Ok(_) => fs::remove_file(draft),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// All volumes of one node.
 #[derive(Debug, Clone)]
 pub(crate) struct Backing {
@@ -101,8 +155,32 @@ impl Backing {
         self.dir.join(name).join(part)
     }
 
-    /// Makes the volume, or completes a partial one.
-    pub(crate) fn make(&self, name: &str, mode: Mode, bytes: u64) -> Result<(), BackingError> {
+    /// Makes the volume, or completes a partial one. A copy of an origin gets its name when it is
+    /// complete.
+    pub(crate) fn make(
+        &self,
+        name: &str,
+        mode: Mode,
+        bytes: u64,
+        origin: Option<&Origin>,
+    ) -> Result<(), BackingError> {
+        let failed = |source| BackingError::Make {
+            dir: self.dir.join(name),
+            source,
+        };
+        self.promise(name, mode, bytes)?;
+        if let Some(origin) = origin {
+            self.copy(name, mode, origin).map_err(failed)?;
+        }
+        self.fill(name, mode, bytes)
+            .and_then(|()| durable_file::sync_directory(&self.dir.join(name)))
+            .map_err(failed)
+    }
+
+    /// Reserves the space, for one volume at a time, so that the check counts all reservations.
+    fn promise(&self, name: &str, mode: Mode, bytes: u64) -> Result<(), BackingError> {
+        static PROMISING: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+        let _one_at_a_time = PROMISING.lock();
         let failed = |source| BackingError::Make {
             dir: self.dir.join(name),
             source,
@@ -126,9 +204,35 @@ impl Backing {
                 failpoints::after("embedded-node/storage/promise");
             }
         }
-        self.fill(name, mode, bytes)
-            .and_then(|()| durable_file::sync_directory(&self.dir.join(name)))
-            .map_err(failed)
+        Ok(())
+    }
+
+    /// Copies the origin, unless an earlier attempt has completed.
+    fn copy(&self, name: &str, mode: Mode, origin: &Origin) -> io::Result<()> {
+        let path = self.path(name, mode);
+        if path.exists() {
+            return Ok(());
+        }
+        let dir = self.dir.join(name);
+        let draft = dir.join(DRAFT);
+        remove_draft(&draft)?;
+        origin.copy_to(&draft)?;
+        failpoints::after("embedded-node/snapshot/copied-back");
+        fs::rename(&draft, &path)?;
+        durable_file::sync_directory(&dir)
+    }
+
+    /// The data of a volume, as the origin of a copy; `None` if there is no such volume.
+    pub(crate) fn origin(&self, name: &str) -> Option<Origin> {
+        match self.find(name) {
+            Found::Recorded(record) => Some(Origin {
+                dir: self.dir.join(name),
+                data: self.path(name, record.mode),
+                mode: record.mode,
+                bytes: record.bytes,
+            }),
+            Found::Nothing | Found::Unrecorded => None,
+        }
     }
 
     fn fill(&self, name: &str, mode: Mode, bytes: u64) -> io::Result<()> {
@@ -263,7 +367,7 @@ impl Backing {
         durable_file::replace(&dir.join(RECORD), &bytes, durable_file::PRIVATE)
     }
 
-    fn check_space(&self, wanted: u64) -> Result<(), BackingError> {
+    pub(super) fn check_space(&self, wanted: u64) -> Result<(), BackingError> {
         let failed = |source| BackingError::Make {
             dir: self.dir.clone(),
             source,
@@ -288,7 +392,7 @@ impl Backing {
         Ok(())
     }
 
-    fn used(&self, name: &str) -> u64 {
+    pub(super) fn used(&self, name: &str) -> u64 {
         let mut left = MAX_SCANNED;
         used_below(&self.dir.join(name), &mut left)
     }
@@ -333,8 +437,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let all = backing(&dir);
         for _ in 0..2 {
-            all.make("a", Mode::Filesystem, 8192).unwrap();
-            all.make("b", Mode::Block, 8192).unwrap();
+            all.make("a", Mode::Filesystem, 8192, None).unwrap();
+            all.make("b", Mode::Block, 8192, None).unwrap();
         }
         let disk = fs::metadata(all.path("b", Mode::Block)).unwrap();
         assert_eq!((disk.len(), disk.mode() & 0o777), (8192, 0o600));
@@ -356,7 +460,7 @@ mod tests {
         fs::create_dir_all(dir.path().join("volumes/half")).unwrap();
         fs::create_dir_all(dir.path().join("volumes/old.gone/data")).unwrap();
         assert_eq!(all.unconfirmed(), ["half"]);
-        all.make("half", Mode::Block, 4096).unwrap();
+        all.make("half", Mode::Block, 4096, None).unwrap();
         all.sweep().unwrap();
         assert_eq!(all.entries(), [dir.path().join("volumes/half")]);
     }
@@ -366,7 +470,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let all = backing(&dir);
         for (name, record) in [("empty", Some("")), ("torn", Some("{\"by")), ("none", None)] {
-            all.make(name, Mode::Block, 4096).unwrap();
+            all.make(name, Mode::Block, 4096, None).unwrap();
             all.confirm(name).unwrap();
             fs::write(all.path(name, Mode::Block), "precious").unwrap();
             let path = dir.path().join("volumes").join(name).join(RECORD);
@@ -375,7 +479,7 @@ mod tests {
                 None => fs::remove_file(path).unwrap(),
             }
             assert_eq!(all.unconfirmed(), Vec::<String>::new(), "{name}");
-            let error = all.make(name, Mode::Block, 4096).unwrap_err();
+            let error = all.make(name, Mode::Block, 4096, None).unwrap_err();
             assert!(error.to_string().contains("restore that file"), "{error}");
             let kept = fs::read_to_string(all.path(name, Mode::Block)).unwrap();
             assert_eq!(kept, "precious");
@@ -390,13 +494,15 @@ mod tests {
         fs::create_dir_all(dir.path().join("volumes")).unwrap();
         let stat = rustix::fs::statvfs(dir.path()).unwrap();
         let free = stat.f_bavail * stat.f_frsize;
-        all.make("half", Mode::Block, free / 2).unwrap();
-        let error = all.make("more", Mode::Block, free / 4 * 3).unwrap_err();
+        all.make("half", Mode::Block, free / 2, None).unwrap();
+        let error = all
+            .make("more", Mode::Block, free / 4 * 3, None)
+            .unwrap_err();
         assert!(matches!(error, BackingError::NoSpace { .. }), "{error}");
         assert!(!dir.path().join("volumes/more").exists());
         // Repeating a reservation succeeds, however full the disk is.
-        all.make("half", Mode::Block, free / 2).unwrap();
-        all.make("little", Mode::Block, free / 8).unwrap();
+        all.make("half", Mode::Block, free / 2, None).unwrap();
+        all.make("little", Mode::Block, free / 8, None).unwrap();
     }
 
     #[test]
@@ -404,5 +510,39 @@ mod tests {
         for (requested, size) in [(0, 4096), (1, 4096), (4096, 4096), (5000, 8192)] {
             assert_eq!(whole_blocks(requested), size);
         }
+    }
+
+    #[test]
+    fn copy_gets_its_name_when_it_is_complete() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = backing(&dir);
+        for (name, mode) in [("files", Mode::Filesystem), ("raw", Mode::Block)] {
+            all.make(name, mode, 8192, None).unwrap();
+            let inner = |volume: &str| match mode {
+                Mode::Filesystem => all.path(volume, mode).join("file"),
+                Mode::Block => all.path(volume, mode),
+            };
+            fs::write(inner(name), "precious").unwrap();
+            let origin = all.origin(name).unwrap();
+            let copy = format!("{name}-copy");
+            // An earlier attempt died during its copy.
+            all.promise(&copy, mode, 16384).unwrap();
+            let draft = dir.path().join("volumes").join(&copy).join(DRAFT);
+            fs::write(&draft, "half").unwrap();
+            for _ in 0..2 {
+                all.make(&copy, mode, 16384, Some(&origin)).unwrap();
+            }
+            assert!(!draft.exists());
+            let text = fs::read(inner(&copy)).unwrap();
+            assert!(text.starts_with(b"precious"));
+            if mode == Mode::Block {
+                assert_eq!(text.len(), 16384);
+            }
+            all.remove(name).unwrap();
+            all.make("late", mode, 8192, Some(&origin)).unwrap_err();
+            assert!(!all.path("late", mode).exists());
+            all.remove("late").unwrap();
+        }
+        assert!(all.origin("none").is_none());
     }
 }

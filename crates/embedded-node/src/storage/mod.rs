@@ -3,6 +3,7 @@
 //! - [`claim`] and [`volume`] plan, [`act`] performs the steps.
 //! - [`backing`] stores volumes on disk; [`loop_device`] and [`in_use`] attach files as devices.
 //! - [`lookup`] resolves the claims of a pod.
+//! - [`snapshots`] takes volume snapshots, of which `claim` provisions volumes; [`copy`] copies data.
 //!
 //! **Invariants.** All state is on the API server or on disk: every step may be interrupted, and
 //! the next reconcile completes it. Data is removed only when the claim is gone, the policy is
@@ -11,10 +12,13 @@
 mod act;
 mod backing;
 mod claim;
+mod copy;
+pub(crate) mod definitions;
 pub(crate) mod in_use;
 mod lookup;
 #[expect(unsafe_code, reason = "loop devices are set up by ioctl alone")]
 mod loop_device;
+mod snapshots;
 mod volume;
 
 use std::{collections::HashMap, fmt, path::Path, sync::Arc, time::Duration};
@@ -30,6 +34,7 @@ use reconcile::{Key, Recorder, Store, Triggers, run_controller};
 use tokio_util::sync::CancellationToken;
 
 use crate::node::Shared;
+use snapshots::Snapshots;
 
 pub(crate) use backing::Mode as BackingMode;
 pub(crate) use lookup::{ClaimedVolume, obstacle, resolve_claims};
@@ -48,6 +53,7 @@ pub(crate) struct Storage {
     pub(crate) claims: Store<PersistentVolumeClaim>,
     pub(crate) volumes: Store<PersistentVolume>,
     pub(crate) classes: Store<StorageClass>,
+    snapshots: Snapshots,
     recorder: Recorder,
     claim_triggers: Triggers,
     volume_triggers: Triggers,
@@ -61,6 +67,7 @@ impl Storage {
             claims: Store::new(),
             volumes: Store::new(),
             classes: Store::new(),
+            snapshots: Snapshots::new(),
             recorder,
             claim_triggers: Triggers::new(),
             volume_triggers: Triggers::new(),
@@ -72,14 +79,32 @@ impl Storage {
     pub(crate) fn on_pod(&self, pod: &Pod) {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         for (_, claim) in lookup::claim_names(pod) {
-            self.claim_triggers
-                .add(Key::new(namespace.clone(), claim), "pod");
+            let key = Key::new(namespace.clone(), claim);
+            self.requeue_copies(&key);
+            self.claim_triggers.add(key, "pod");
+        }
+    }
+
+    /// Triggers the claims that wait to become copies of this one.
+    fn requeue_copies(&self, source: &Key) {
+        for claim in self.claims.in_namespace(&source.namespace) {
+            let is_copy = matches!(
+                claim::data_source(&claim),
+                Ok(claim::DataSource::Claim(name)) if name == source.name
+            );
+            if is_copy && claim::phase(&claim) != "Bound" {
+                self.claim_triggers.add(Key::of(claim.as_ref()), "source");
+            }
         }
     }
 
     fn on_claim(&self, claim: &PersistentVolumeClaim) {
         self.claim_triggers
             .add(Key::of(claim), "persistentvolumeclaim");
+        let key = Key::of(claim);
+        self.requeue_copies(&key);
+        let data = claim::data_source(claim).unwrap_or(claim::DataSource::None);
+        self.snapshots.on_claim(&key, &data);
         let own = claim.metadata.uid.as_deref().map(volume_name);
         let named = claim::volume_name(claim).map(ToOwned::to_owned);
         for name in own.into_iter().chain(named) {
@@ -165,6 +190,7 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
                 |_: &StorageClass| storage.requeue_unbound(),
                 stop.clone(),
             ),
+            snapshots::watch(&shared, &stop),
         )
     };
     let work = async {
@@ -175,6 +201,7 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
         act::recover(&shared).await;
         tokio::join!(
             create_class(&shared, &stop),
+            snapshots::run(&shared, &stop),
             run_controller(
                 Arc::new(act::Claims(Arc::clone(&shared))),
                 storage.claim_triggers.clone(),
@@ -197,6 +224,7 @@ async fn ready(shared: &Shared) {
         shared.storage.claims.ready(),
         shared.storage.volumes.ready(),
         shared.storage.classes.ready(),
+        snapshots::ready(shared),
         shared.pods.ready(),
         shared.node.ready(),
     );

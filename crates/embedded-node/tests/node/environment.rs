@@ -16,14 +16,17 @@ use ::failpoints::Trap;
 use embedded_api::{Database, EmbeddedApi, Identity, ServiceSettings};
 use embedded_node::{
     API_SERVER, Addresses, EmbeddedNode, Endpoint, Failure, Images, Network, Resolver, Settings,
-    Stopping, teardown_all,
+    Stopping, VOLUME_SNAPSHOT_DEFINITIONS, teardown_all,
 };
 use futures::future::BoxFuture;
 use image_store::{
     Credentials, Digest, Image, ImageConfig, ImageError, InUse, PullPolicy, StoreError,
 };
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
+use k8s_openapi::{
+    api::core::v1::{Event, Namespace, Node, Pod},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
     Api, Client,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
@@ -169,6 +172,16 @@ async fn install_roles(client: &Client) {
     }
 }
 
+/// Serves volume snapshots, as a single host does.
+async fn define_volume_snapshots(client: &Client) {
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    for (_, yaml) in VOLUME_SNAPSHOT_DEFINITIONS {
+        let definition = serde_saphyr::from_str(yaml).unwrap();
+        let parameters = PostParams::default();
+        definitions.create(&parameters, &definition).await.unwrap();
+    }
+}
+
 /// Pods of these tests use host paths, host ports and sysctls.
 async fn allow_host_access(client: &Client) {
     let labels = json!({"metadata": {"labels": {
@@ -233,6 +246,7 @@ impl Environment {
             let client = api.client(Identity::component("test"), "default");
             install_roles(&client).await;
             allow_host_access(&client).await;
+            define_volume_snapshots(&client).await;
             let own = Identity::new("system:node:here", &["system:nodes"]);
             let own_client = api.client(own, "default");
             (api, client, own_client)
@@ -321,6 +335,15 @@ impl Environment {
 
     pub(crate) fn pods(&self) -> Api<Pod> {
         Api::default_namespaced(self.client.clone())
+    }
+
+    /// Creates an object of the cluster, of any kind.
+    pub(crate) fn create_object(&self, object: &Value) {
+        let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+        let kind = ApiResource::from_gvk(&object.types.clone().unwrap().try_into().unwrap());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
+        self.wait(api.create(&PostParams::default(), &object))
+            .unwrap();
     }
 
     pub(crate) fn create(&self, name: &str, spec: Value) -> Pod {

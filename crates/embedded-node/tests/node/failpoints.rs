@@ -38,13 +38,13 @@ const FOREIGN_VOLUME_STEPS: [&str; 4] = [
     "embedded-node/storage/unprotect-volume",
 ];
 
-fn names(prefix: &str) -> Vec<&'static str> {
+pub(super) fn names(prefix: &str) -> Vec<&'static str> {
     let all = ::failpoints::NAMES.lines();
     all.filter(|name| name.starts_with(prefix)).collect()
 }
 
 /// Runs a scenario per failpoint, several in parallel: they mostly wait for processes.
-fn each(names: Vec<&'static str>, run: impl Fn(&str) + Sync) {
+pub(super) fn each(names: Vec<&'static str>, run: impl Fn(&str) + Sync) {
     assert!(!names.is_empty());
     let names = Mutex::new(names.into_iter());
     std::thread::scope(|scope| {
@@ -94,7 +94,7 @@ impl Network for Leases {
 }
 
 /// Runs a scenario in which the node is killed at that failpoint, and checks for leftovers.
-fn run_with_kill(name: &str, scenario: fn(&Environment)) {
+pub(super) fn run_with_kill(name: &str, scenario: fn(&Environment)) {
     let leases = Arc::new(Leases::default());
     let mut env = Environment::with_network(
         &name.replace('/', "-"),
@@ -199,7 +199,7 @@ fn run_pods_with_claims(env: &Environment) {
     assert_no_volumes(env);
 }
 
-fn assert_no_volumes(env: &Environment) {
+pub(super) fn assert_no_volumes(env: &Environment) {
     env.until("without volumes", || {
         let volumes = env.wait(env.volumes().list(&ListParams::default()));
         volumes.unwrap().items.is_empty()
@@ -340,7 +340,8 @@ fn pods_survive_supervisor_kill_at_every_failpoint() {
 
 #[test]
 fn every_failpoint_of_the_node_is_tested() {
-    let tested = ["pod/", "volumes/", "storage/"]
+    // Those of snapshots are in snapshots.rs.
+    let tested = ["pod/", "volumes/", "storage/", "snapshot/"]
         .map(|group| names(&format!("embedded-node/{group}")).len());
     assert_eq!(tested.iter().sum::<usize>(), names("embedded-node/").len());
 }

@@ -15,6 +15,7 @@ mod pods;
 mod probes;
 mod reboot;
 mod services;
+mod snapshots;
 mod storage;
 mod streams;
 

@@ -65,7 +65,13 @@ impl Environment {
     }
 
     /// Creates a pod that runs the script with the claim's volume `v`, mounted or as a device.
-    fn pod_with_claim(&self, name: &str, claim: &str, attachment: Attachment, script: &str) -> Pod {
+    pub(super) fn pod_with_claim(
+        &self,
+        name: &str,
+        claim: &str,
+        attachment: Attachment,
+        script: &str,
+    ) -> Pod {
         let mut container = json!({
             "name": "main", "image": "busybox:1", "command": ["sh", "-c", script],
             "env": [{"name": "POD", "value": name}],
@@ -82,7 +88,7 @@ impl Environment {
         )
     }
 
-    fn output(&self, pod: &str) -> String {
+    pub(super) fn output(&self, pod: &str) -> String {
         self.wait_until(pod, "end", |status| {
             matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"))
         });
@@ -102,20 +108,20 @@ impl Environment {
 }
 
 /// How a container uses the volume `v`.
-struct Attachment {
+pub(super) struct Attachment {
     /// `volumeMounts` or `volumeDevices`.
     field: &'static str,
     value: Value,
 }
 
-fn device() -> Attachment {
+pub(super) fn device() -> Attachment {
     Attachment {
         field: "volumeDevices",
         value: json!([{"name": "v", "devicePath": "/dev/disk"}]),
     }
 }
 
-fn mounted(more: &Value) -> Attachment {
+pub(super) fn mounted(more: &Value) -> Attachment {
     let mut mount = json!({"name": "v", "mountPath": "/data"});
     for (key, value) in more.as_object().unwrap() {
         mount[key] = value.clone();

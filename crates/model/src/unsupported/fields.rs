@@ -27,29 +27,24 @@ pub enum Condition {
 pub const FIELDS: &[UnsupportedField] = &[
     present("volumes[*].memoryDump", "memory dumps", LEAVE_OUT),
     present("volumes[*].downwardMetrics", "downward metrics", LEAVE_OUT),
-    present("volumes[*].containerPath", "container path volumes", FILES),
     present("networks[*].multus", "secondary networks", "use pod: {}"),
     present("networks[*].resourceClaim", "networks by resource claim", "use pod: {}"),
     present("domain.devices.interfaces[*].sriov", "SR-IOV", BINDING),
     present("domain.devices.interfaces[*].slirp", "slirp", BINDING),
     present("domain.devices.interfaces[*].macvtap", "macvtap", BINDING),
     present("domain.devices.interfaces[*].passt", "passt", BINDING),
-    present("domain.devices.interfaces[*].passtBinding", "passt", BINDING),
     present("domain.devices.interfaces[*].binding", "network binding plugins", BINDING),
     enabled("domain.devices.disks[*].lun.reservation", "SCSI persistent reservations", LEAVE_OUT),
     enabled("domain.devices.disks[*].changedBlockTracking", "changed block tracking", LEAVE_OUT),
-    present("domain.devices.filesystems[*]", "virtiofs", "use a disk"),
     present("domain.devices.gpus[*]", "GPUs", LEAVE_OUT),
     present("domain.devices.hostDevices[*]", "host devices", LEAVE_OUT),
-    present("domain.devices.clientPassthrough", "USB redirection", LEAVE_OUT),
     present("domain.devices.downwardMetrics", "downward metrics", LEAVE_OUT),
     present("resourceClaims[*]", "resource claims", LEAVE_OUT),
 ];
 
 pub(super) const ARCHITECTURE: &str = "use amd64, arm64 or s390x";
 pub(super) const LEAVE_OUT: &str = "leave it out";
-const FILES: &str = "write the files with the user data of cloudInitNoCloud";
-pub(super) const BINDING: &str = "use masquerade: {} or bridge: {}";
+pub(super) const BINDING: &str = "use masquerade: {}, bridge: {} or passtBinding: {}";
 
 const fn present(
     path: &'static str,

@@ -141,6 +141,65 @@ fn every_user_setting() {
     insta::assert_snapshot!(text(&plan(&vmi, &dual()).unwrap()));
 }
 
+fn by_passt(json: &mut serde_json::Value) {
+    *interface(json) = serde_json::json!({ "name": "default", "passtBinding": {} });
+}
+
+#[test]
+fn passt_serves_the_listed_ports_and_nothing_is_plumbed() {
+    let vmi_with = |ports: serde_json::Value| {
+        vmi(|json| {
+            by_passt(json);
+            interface(json)["ports"] = ports;
+        })
+    };
+    let all = plan(&vmi_with(serde_json::json!([])), &observed()).unwrap();
+    assert_eq!(all.passt[0].ports, None);
+    let listed = serde_json::json!([{ "port": 80 }, { "port": 53, "protocol": "UDP" }]);
+    let plan = plan(&vmi_with(listed), &observed()).unwrap();
+    let server = &plan.passt[0];
+    let ports = server.ports.clone().unwrap();
+    let numbers = |ports: &[launcher_channel::PortRange]| {
+        let numbers = ports.iter().map(|port| (port.first, port.last));
+        numbers.collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(&ports.tcp), [(80, 80)]);
+    assert_eq!(numbers(&ports.udp), [(53, 53)]);
+    assert_eq!((&*server.pod_interface, server.mtu), ("eth0", 1500));
+    assert_eq!(
+        server.socket,
+        "/var/run/kubevirt-private/passt-default.sock"
+    );
+    assert!(plan.plumbing.taps.is_empty() && plan.plumbing.bridges.is_empty());
+    assert!(plan.dhcp.is_empty());
+    let sysctls = plan.plumbing.sysctls.iter();
+    let sysctls: Vec<_> = sysctls.map(|one| (&*one.name, &*one.value)).collect();
+    let ports = ("net/ipv4/ip_unprivileged_port_start", "0");
+    let echo = ("net/ipv4/ping_group_range", "107 107");
+    assert_eq!(sysctls, [ports, echo]);
+    assert_eq!(plan.interfaces[0].tap, None);
+    assert_eq!(plan.status[0].ip_address.as_deref(), Some("10.244.0.39"));
+}
+
+#[test]
+fn passt_needs_an_address_and_takes_no_dhcp_options() {
+    let mut bare = observed();
+    (bare.interface.ipv4, bare.interface.ipv6) = (None, None);
+    let error = plan(&vmi(by_passt), &bare).unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    let with_options = vmi(|json| {
+        by_passt(json);
+        interface(json)["dhcpOptions"] = serde_json::json!({ "bootFileName": "x" });
+    });
+    let error = plan(&with_options, &observed()).unwrap_err();
+    assert!(!error.is_transient());
+    assert_eq!(
+        error.to_string(),
+        "spec.domain.devices.interfaces[0].dhcpOptions: passt has no such options; leave it out, or use \
+         masquerade"
+    );
+}
+
 fn bridged(json: &mut serde_json::Value) {
     *interface(json) = serde_json::json!({ "name": "default", "bridge": {} });
 }

@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Namespace,
     /// `ResourceQuota`: none exists.
     Quota,
+    /// `StorageClass`: none exists.
+    StorageClass,
     /// Another kind of `KubeVirt`'s API, by its place in [`custom::ALL`].
     Custom(usize),
 }
@@ -48,7 +50,7 @@ const fn facts(group: &'static str, plural: &'static str, kind: &'static str) ->
 const KUBEVIRT: &str = "kubevirt.io";
 
 impl Kind {
-    const NAMED: [Self; 12] = [
+    const NAMED: [Self; 13] = [
         Self::Vm,
         Self::Vmi,
         Self::ReplicaSet,
@@ -61,6 +63,7 @@ impl Kind {
         Self::Definition,
         Self::Namespace,
         Self::Quota,
+        Self::StorageClass,
     ];
 
     fn all() -> impl Iterator<Item = Self> {
@@ -94,6 +97,7 @@ impl Kind {
         );
         const PLACE: Facts = facts("", "namespaces", "Namespace");
         const QUOTA: Facts = facts("", "resourcequotas", "ResourceQuota");
+        const CLASS: Facts = facts("storage.k8s.io", "storageclasses", "StorageClass");
         match self {
             Self::Vm => &VM,
             Self::Vmi => &VMI,
@@ -107,6 +111,7 @@ impl Kind {
             Self::Definition => &DEFINITION,
             Self::Namespace => &PLACE,
             Self::Quota => &QUOTA,
+            Self::StorageClass => &CLASS,
             Self::Custom(index) => &custom::ALL[index].facts,
         }
     }
@@ -179,7 +184,8 @@ impl Kind {
             | Self::Event
             | Self::Definition
             | Self::Namespace
-            | Self::Quota => None,
+            | Self::Quota
+            | Self::StorageClass => None,
         }
     }
 }

@@ -23,7 +23,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use embedded_api::{Copies, Database, EmbeddedApi, KubeletClient, ServiceAccounts};
 use serde::{Deserialize, Serialize};
-use serving::{ClientCertificates, Server};
+use serving::{ClientCertificates, Limits, Server};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -38,6 +38,12 @@ use crate::{
 
 /// Time limit for a terminating process to release the lock, and for a response of a running one.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Each pod has an address of its own, so that one or two cannot take all connections.
+const POD_LIMITS: Limits = Limits {
+    per_address: 64,
+    ..Limits::STANDARD
+};
 
 /// Automatic copies of the database: those of two days.
 const KEPT_COPIES: usize = 8;
@@ -89,7 +95,7 @@ pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
     requirements::host()?;
     requirements::writable(&flags.state.state_dir)?;
     let state = StateDir::create(&flags.state.state_dir)?;
-    requirements::free_space(state.root())?;
+    requirements::free_space(&state)?;
     let Some(lock) = lock(&state)? else {
         let holder = match state.lock()? {
             Locked::Theirs(holder) => holder,
@@ -283,10 +289,12 @@ async fn start(
         |own| ClientCertificates::Optional(own.users.clone()),
     )?;
     certificates.keep_api(api.clone());
+    let usual = (listener, Limits::STANDARD);
+    let for_pods = for_pods.map(|listener| (listener, POD_LIMITS));
     let proxy = uploads::proxy(&api, &certificates, tasks)?;
-    for listener in std::iter::once(listener).chain(for_pods) {
+    for (listener, limits) in std::iter::once(usual).chain(for_pods) {
         let router = proxy.clone().router().fallback_service(api.router());
-        let server = Server::new(listener, tls.clone(), router);
+        let server = Server::new(listener, tls.clone(), router).with_limits(limits);
         tasks.spawn(server.run(stop.clone()));
     }
     let file = state.kubeconfig();
@@ -322,7 +330,7 @@ fn server_names(names: &[String]) -> Result<Vec<identities::ServerName>> {
     parsed.collect()
 }
 
-/// Stops before anything is changed if the database is damaged, or not that of this host's guests.
+/// Stops before the database or a guest is changed if the database is damaged, or not that of this host's guests.
 fn check_database(state: &StateDir) -> Result<()> {
     let database = state.database();
     let contents = embedded_api::inspect(&database)

@@ -88,15 +88,6 @@ pub(super) const REDEFINE_CHECKPOINT: Entry = Entry {
         },
     )
 };
-pub(super) const USB_REDIRECTION: Entry = get(
-    Object::Vmi,
-    "usbredir",
-    Contract::new(Answer::Websocket, &[400, 409, 503]),
-    &Missing {
-        check: Check::Vmi(redirects_usb),
-        instead: "Forward a port of the guest and reach the device over the network",
-    },
-);
 pub(super) const VSOCK: Entry = Entry {
     level: Level::Component,
     ..get(
@@ -198,13 +189,6 @@ fn sev(config: &ClusterConfig) -> Result<(), Refusal> {
     }
     let message = format!("'{GATE}' feature gate is not enabled");
     Err(Refusal::bad_request(message))
-}
-
-fn redirects_usb(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
-    match vmi.spec.domain.devices.client_passthrough {
-        Some(_) => Ok(()),
-        None => Err(Refusal::conflict("Not configured with USB Redirection")),
-    }
 }
 
 fn has_vsock(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
@@ -348,12 +332,10 @@ mod tests {
             (refusal.code.as_u16(), &*refusal.message),
             (400, "VSOCK is not attached.")
         );
-        assert_eq!(redirects_usb(&plain).unwrap_err().code, 409);
         assert_eq!(tracks_blocks(&plain).unwrap_err().code, 409);
         let with = vmi(json!({
-            "spec": {"domain": {"devices": {"clientPassthrough": {}}}}, "status": {"VSOCKCID": 3},
+            "status": {"VSOCKCID": 3},
         }));
         has_vsock(&with).unwrap();
-        redirects_usb(&with).unwrap();
     }
 }

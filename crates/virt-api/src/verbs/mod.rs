@@ -36,6 +36,7 @@ mod stop;
 mod unfreeze;
 mod unpause;
 mod usage;
+mod usb_redirection;
 mod userlist;
 mod version;
 mod vnc;
@@ -68,6 +69,7 @@ pub static ALL: &[Entry] = &[
     on_vmi::agent_entry::<filesystemlist::FileSystemList>(),
     on_vmi::stream_entry::<console::Console>(),
     on_vmi::stream_entry::<vnc::Vnc>(),
+    on_vmi::stream_entry::<usb_redirection::UsbRedirection>(),
     on_vmi::bytes_entry::<screenshot::Screenshot>(),
     on_vmi::bytes_entry::<usage::Usage>(),
     object_graph::OF_VM,
@@ -88,7 +90,6 @@ pub static ALL: &[Entry] = &[
     migrate::ENTRY,
     missing::BACKUP,
     missing::REDEFINE_CHECKPOINT,
-    missing::USB_REDIRECTION,
     missing::VSOCK,
     missing::SEV_CERTIFICATES,
     missing::SEV_MEASUREMENT,

@@ -12,7 +12,7 @@ use axum::{
 use cluster_config::ClusterConfig;
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{ObjectMeta, Patch, PatchParams},
 };
 use kubevirt_api::{
     VirtualMachine, VirtualMachineInstance,
@@ -39,6 +39,8 @@ const REMOVE: &str = "removevolume";
 /// The gate under which a VM gets requests in its status.
 const REQUESTS: &str = "HotplugVolumes";
 const DECLARATIVE: &str = "DeclarativeHotplugVolumes";
+/// What API servers say of a JSON patch whose test fails.
+const FAILED_TEST: &str = "test failed";
 
 const ADDS: Contract = Contract::new(Answer::Accepted, &[400, 409]).with_body("AddVolumeOptions");
 const REMOVES: Contract =
@@ -153,9 +155,10 @@ async fn change_vm(
     } else {
         let template = vm.spec.template.spec.clone().unwrap_or_default();
         let patch = patch("/spec/template/spec", &template, &change).map_err(about)?;
+        let patch = unless_changed(&vm.metadata, patch);
         vms.patch(name, &parameters, &json_patch(patch)?).await
     };
-    written.map_err(|error| about(lost_race(name, &change, error)))?;
+    written.map_err(|error| about(lost_race(name, error)))?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -176,10 +179,11 @@ async fn change_vmi(
         return Err(about(Refusal::conflict("VMI is not running")));
     }
     let patch = patch("/spec", &vmi.spec, &change).map_err(about)?;
+    let patch = unless_changed(&vmi.metadata, patch);
     let written = vmis
         .patch(name, &change.parameters(), &json_patch(patch)?)
         .await;
-    written.map_err(|error| about(lost_race(name, &change, error)))?;
+    written.map_err(|error| about(lost_race(name, error)))?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -301,6 +305,26 @@ fn patch(at: &str, spec: &VirtualMachineInstanceSpec, change: &Change) -> Result
     Ok(operations.into())
 }
 
+/// The patch, which fails if the object is not this one any more and it replaces a whole list: of two writers
+/// of a first item, one would lose its own.
+fn unless_changed(metadata: &ObjectMeta, patch: Value) -> Value {
+    let Value::Array(mut operations) = patch else {
+        return patch;
+    };
+    if operations
+        .iter()
+        .any(|operation| operation["value"].is_array())
+    {
+        let test = json!({
+            "op": "test",
+            "path": "/metadata/resourceVersion",
+            "value": metadata.resource_version,
+        });
+        operations.insert(0, test);
+    }
+    operations.into()
+}
+
 /// A list of an object, by the names of its items.
 struct List<'a> {
     path: String,
@@ -310,7 +334,7 @@ struct List<'a> {
 impl List<'_> {
     fn add(&self, item: &Value) -> Value {
         let path = &self.path;
-        // An empty list is not stored.
+        // An empty list may not be stored.
         if self.names.is_empty() {
             json!({"op": "add", "path": path, "value": [item]})
         } else {
@@ -423,17 +447,26 @@ fn json_patch(operations: Value) -> Result<Patch<()>, Refusal> {
     ))
 }
 
-/// A test of the patch failed if another writer was faster. The API server reports that like a violation
-/// of the rules; only a removal has tests.
-fn lost_race(name: &str, change: &Change, error: kube::Error) -> Refusal {
-    let refusal = Refusal::from(error);
-    match change {
-        Change::Remove(_) if refusal.code == StatusCode::UNPROCESSABLE_ENTITY => {
-            let message = format!("{name} was changed in the meantime: {}", refusal.message);
-            Refusal::conflict(message)
+/// A test of the patch failed if another writer was faster. The API server reports that like a violation of
+/// the rules, but for the text.
+fn lost_race(name: &str, error: kube::Error) -> Refusal {
+    let is_lost = match &error {
+        kube::Error::Api(status) => {
+            let causes = status.details.iter().flat_map(|details| &details.causes);
+            let mut texts = causes.map(|cause| &cause.message).chain([&status.message]);
+            status.code == 422 && texts.any(|text| text.contains(FAILED_TEST))
         }
-        _ => refusal,
+        _ => false,
+    };
+    let refusal = Refusal::from(error);
+    if is_lost {
+        let message = format!(
+            "{name} was changed in the meantime, try again: {}",
+            refusal.message
+        );
+        return Refusal::conflict(message);
     }
+    refusal
 }
 
 #[cfg(test)]
@@ -533,6 +566,15 @@ mod tests {
         let first = patch("", &VirtualMachineInstanceSpec::default(), &new).unwrap();
         assert_eq!(first[0]["path"], "/volumes");
         assert_eq!(first[0]["value"][0]["name"], "new");
+        // A list that another writer has made meanwhile is not replaced.
+        let metadata = ObjectMeta {
+            resource_version: Some("7".to_owned()),
+            ..ObjectMeta::default()
+        };
+        let guarded = unless_changed(&metadata, first.clone());
+        let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"});
+        assert_eq!((&guarded[0], &guarded[1]), (&test, &first[0]));
+        assert_eq!(unless_changed(&metadata, patched.clone()), patched);
         // By its own name or by that of its claim.
         for name in ["hot", "h"] {
             let patched = patch("/spec", &spec(), &remove(name)).unwrap();
@@ -556,6 +598,22 @@ mod tests {
         with_drive.volumes.truncate(2);
         let inserted = patch("", &with_drive, &add(request_for("hot", "h")).unwrap()).unwrap();
         assert_eq!(inserted.as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn failed_test_is_a_conflict_and_a_refusal_stays_one() {
+        let refused = |message: &str, cause: &str| {
+            let status = json!({
+                "status": "Failure", "code": 422, "reason": "Invalid", "message": message,
+                "details": {"causes": [{"reason": "UnexpectedServerResponse", "message": cause}]},
+            });
+            let status = serde_json::from_value(status).unwrap();
+            lost_race("a", kube::Error::Api(status)).code.as_u16()
+        };
+        let failed = "testing value /metadata/resourceVersion failed: test failed";
+        assert_eq!(refused("the server rejected our request", failed), 409);
+        assert_eq!(refused(failed, ""), 409);
+        assert_eq!(refused("spec.volumes[0]: no", "no"), 422);
     }
 
     #[test]

@@ -136,7 +136,7 @@ async fn every_verb_answers_a_status_or_a_result() {
         for field in ["reason", "message"] {
             assert!(!body[field].as_str().unwrap().is_empty(), "{case}: {body}");
         }
-        let refused_as_by_kubevirt = ["usbredir", "vsock", "redefine-checkpoint"];
+        let refused_as_by_kubevirt = ["vsock", "redefine-checkpoint"];
         if entry.is_built() {
             assert_ne!(answer.code, 501, "{case}: {body}");
         } else if !refused_as_by_kubevirt.contains(&entry.name) {

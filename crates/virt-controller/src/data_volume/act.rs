@@ -140,8 +140,11 @@ impl Controller {
         let current = self.api::<Claim>(key).get_opt(&key.name).await;
         let current = current.map_err(DataVolumeError::read)?;
         let uid = whole.uid().unwrap_or_default();
-        let is_ours =
-            current.is_some_and(|current| is_of(&current, &uid) && !is_marked(&current, &key.name));
+        let is_ours = current.is_some_and(|current| {
+            current.metadata.uid == found.metadata.uid
+                && is_of(&current, &uid)
+                && !is_marked(&current, &key.name)
+        });
         if !is_ours {
             return Err(DataVolumeError::Stale);
         }

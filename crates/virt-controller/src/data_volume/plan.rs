@@ -1,7 +1,8 @@
 //! Pure planning: maps the observed state to the steps of one reconcile.
 //!
-//! **Invariants**: nothing is imported onto a claim that is marked as populated; the end of a data volume
-//! is in its status before its pod is deleted.
+//! **Invariants**: nothing is imported onto a claim that is marked as populated; a claim that is about to
+//! disappear does not count as populated, nor does one because of a pod that filled an earlier claim of its
+//! name; the end of a data volume is in its status before its pod is deleted.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use import_report::Report;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use kubevirt_api::annotations;
-use kubevirt_api::data_volume_status::DataVolumePhase as Phase;
+use kubevirt_api::data_volume_status::{DataVolume as Whole, DataVolumePhase as Phase};
 use reasons::Reason;
 
 use super::observe::{Observed, Origin, binds_at_once, is_of};
@@ -163,7 +164,18 @@ fn with_claim(observed: &Observed, claim: &Claim) -> Plan {
     let uid = observed.volume.metadata.uid.as_deref().unwrap_or_default();
     let name = observed.volume.name_any();
     let is_populated = is_marked(claim, &name);
+    if claim.metadata.deletion_timestamp.is_some() {
+        let message = format!("persistentvolumeclaim {name} is being deleted");
+        return Plan::waits(None, message);
+    }
     if !is_of(claim, uid) {
+        if is_of_predecessor(claim, &name) {
+            let message = format!(
+                "persistentvolumeclaim {name} belongs to a deleted data volume of this name, and is \
+                 deleted with it"
+            );
+            return Plan::waits(None, message);
+        }
         let is_given = is_populated
             || observed
                 .annotation(annotations::CDI_PRE_POPULATED)
@@ -183,25 +195,28 @@ fn with_claim(observed: &Observed, claim: &Claim) -> Plan {
     if is_populated {
         return Plan::succeeded();
     }
-    if let Err(refusal) = &observed.request {
-        return Plan::failed(Reason::ImportNotSupported, &refusal.0);
-    }
     if claim.is_lost {
         let message = format!("persistentvolumeclaim {name} has lost its volume");
         return Plan::failed(Reason::ClaimLost, message);
     }
-    if is_upload(observed) {
-        return uploaded(observed, claim);
+    match (observed.pod.as_deref(), &observed.request) {
+        (Some(pod), _) if fills_other(pod, claim) => {
+            let plan = Plan::waits(
+                None,
+                "the importer's pod of an earlier claim is being deleted",
+            );
+            if is_deleting(pod) {
+                plan
+            } else {
+                plan.step(Step::DeletePod)
+            }
+        }
+        // Its request was accepted: a node that joins later does not end it.
+        (Some(pod), _) => with_pod(observed, pod),
+        (None, Err(refusal)) => Plan::failed(Reason::ImportNotSupported, &refusal.0),
+        (None, Ok(request)) if request.source == Source::Upload => uploaded(observed, claim),
+        (None, Ok(_)) => without_pod(observed, claim),
     }
-    match observed.pod.as_deref() {
-        Some(pod) => with_pod(observed, pod),
-        None => without_pod(observed, claim),
-    }
-}
-
-fn is_upload(observed: &Observed) -> bool {
-    let request = observed.request.as_ref();
-    request.is_ok_and(|request| request.source == Source::Upload)
 }
 
 /// The controller of uploads receives the disk, and reports on the claim.
@@ -427,6 +442,22 @@ pub(super) fn is_marked(claim: &Claim, name: &str) -> bool {
     let all = claim.metadata.annotations.as_ref();
     all.and_then(|all| all.get(annotations::CDI_POPULATED_FOR))
         .is_some_and(|marked| marked == name)
+}
+
+/// Whether a data volume of the same name controls the claim, which is not the observed one: two of them
+/// cannot exist at once.
+fn is_of_predecessor(claim: &Claim, name: &str) -> bool {
+    let mut owners = claim.owner_references().iter();
+    owners.any(|owner| {
+        owner.controller == Some(true) && owner.kind == Whole::KIND && owner.name == name
+    })
+}
+
+/// Whether the pod was created for another claim. A pod of an older version does not name its claim.
+fn fills_other(pod: &ImporterPod, claim: &Claim) -> bool {
+    let all = pod.metadata.annotations.as_ref();
+    let filled = all.and_then(|all| all.get(annotations::IMPORT_CLAIM));
+    filled.is_some_and(|filled| Some(filled) != claim.metadata.uid.as_ref())
 }
 
 fn has_controller(claim: &Claim) -> bool {

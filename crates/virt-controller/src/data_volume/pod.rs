@@ -77,8 +77,9 @@ impl Parts {
             .push(json!({"name": name, "mountPath": path, "readOnly": is_read_only}));
     }
 
+    /// A kubelet replaces `$$` and references to variables in arguments.
     fn argue(&mut self, arguments: &[&str]) {
-        let arguments = arguments.iter().map(|one| (*one).to_owned());
+        let arguments = arguments.iter().map(|one| one.replace('$', "$$"));
         self.arguments.extend(arguments);
     }
 }
@@ -88,7 +89,7 @@ struct Head {
     name: String,
     namespace: Option<String>,
     owner: Value,
-    restarts: i32,
+    annotations: Value,
     priority: Option<String>,
 }
 
@@ -103,7 +104,10 @@ pub(super) fn render(input: &Input<'_>) -> Option<Pod> {
         name: name(whole.metadata.uid.as_deref().unwrap_or_default()),
         namespace: whole.namespace(),
         owner: claim::owner(whole),
-        restarts: input.restarts,
+        annotations: json!({
+            annotations::IMPORT_RESTARTS: input.restarts.to_string(),
+            annotations::IMPORT_CLAIM: input.claim.uid().unwrap_or_default(),
+        }),
         priority: whole.spec.priority_class_name.clone(),
     };
     Some(pod(head, &parts, input.settings))
@@ -129,7 +133,7 @@ pub(super) fn render_upload(input: &UploadInput<'_>) -> Option<Pod> {
         name: upload_name(metadata.uid.as_deref().unwrap_or_default()),
         namespace: metadata.namespace.clone(),
         owner,
-        restarts: 0,
+        annotations: json!({}),
         priority: None,
     };
     Some(pod(head, &parts, input.settings))
@@ -145,7 +149,7 @@ fn pod(head: Head, parts: &Parts, settings: &Settings) -> Pod {
             "name": head.name,
             "namespace": head.namespace,
             "labels": {labels::COMPONENT: labels::COMPONENT_DISK_IMPORT},
-            "annotations": {annotations::IMPORT_RESTARTS: head.restarts.to_string()},
+            "annotations": head.annotations,
             "ownerReferences": [head.owner],
         },
         "spec": {

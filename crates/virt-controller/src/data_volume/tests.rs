@@ -321,6 +321,58 @@ fn claim_of_something_else_is_not_touched() {
 }
 
 #[test]
+fn claim_that_is_about_to_disappear_is_not_populated() {
+    let mark = json!({"cdi.kubevirt.io/storage.populatedFor": "disk"});
+    let with =
+        |claim: &Value, pod: Option<Value>| observe(volume(&web()), Some(claim.clone()), pod);
+    let done = || a_pod("Succeeded", &json!({}));
+    let mut going = a_claim("Bound");
+    going["metadata"]["deletionTimestamp"] = json!(NOW);
+    check(&with(&going, None), "Pending", "", &[]);
+    check(&with(&going, Some(done())), "Pending", "", &[]);
+    going["metadata"]["annotations"] = mark.clone();
+    check(&with(&going, None), "Pending", "", &[]);
+    // The garbage collector has not seen yet that the data volume before this one is gone.
+    let mut predecessors = a_claim("Bound");
+    predecessors["metadata"]["ownerReferences"][0]["uid"] = json!("before");
+    predecessors["metadata"]["annotations"] = mark;
+    check(&with(&predecessors, None), "Pending", "", &[]);
+}
+
+#[test]
+fn pod_that_filled_an_earlier_claim_is_replaced() {
+    let case = |claim: &str, phase: &str, reason: &str, steps: &[Step]| {
+        let mut pod = a_pod("Succeeded", &json!({}));
+        pod["metadata"]["annotations"]["ferrovirt.io/import-claim"] = json!(claim);
+        let observed = observe(volume(&web()), Some(a_claim("Bound")), Some(pod.clone()));
+        check(&observed, phase, reason, steps);
+        if steps == [Step::DeletePod] {
+            pod["metadata"]["deletionTimestamp"] = json!(NOW);
+            let observed = observe(volume(&web()), Some(a_claim("Bound")), Some(pod));
+            check(&observed, phase, reason, &[]);
+        }
+    };
+    case("c", "Succeeded", "Completed", &[Step::MarkClaim]);
+    case("earlier", "Pending", "", &[Step::DeletePod]);
+}
+
+#[test]
+fn import_that_has_begun_is_not_refused_any_more() {
+    // A node that cannot mount images has joined meanwhile.
+    let spec = with_source(json!({"registry": {"url": "docker://a/b:c"}}));
+    let case = |pod: Option<Value>, phase: &str, reason: &str, steps: &[Step]| {
+        let mut observed = observe(volume(&spec), Some(a_claim("Bound")), pod);
+        observed.request = Err(request::Refusal("not all nodes".to_owned()));
+        check(&observed, phase, reason, steps);
+    };
+    let running = a_pod("Running", &json!({"state": {"running": {}}}));
+    let done = a_pod("Succeeded", &json!({}));
+    case(Some(running), "ImportInProgress", "", &[]);
+    case(Some(done), "Succeeded", "Completed", &[Step::MarkClaim]);
+    case(None, "Failed", "ImportNotSupported", &[]);
+}
+
+#[test]
 fn copy_waits_for_its_source() {
     let copy = json!({"source": {"pvc": {"namespace": "n", "name": "from"}}, "storage": {}});
     let case = |origin: Origin, claim: Option<Value>, phase: &str, reason: &str, steps: &[Step]| {
@@ -595,7 +647,8 @@ fn pod_is_unprivileged_and_has_what_the_source_needs() {
     let found = rendered_pod(&spec, &a_claim("Bound"), None);
     let metadata = json!({
         "name": "importer-u", "namespace": "n", "labels": {"kubevirt.io": "disk-import"},
-        "annotations": {"ferrovirt.io/import-restarts": "2"}, "ownerReferences": [owner()],
+        "annotations": {"ferrovirt.io/import-claim": "c", "ferrovirt.io/import-restarts": "2"},
+        "ownerReferences": [owner()],
     });
     assert_eq!(found["metadata"], metadata);
     let security = json!({
@@ -640,6 +693,12 @@ fn pod_is_unprivileged_and_has_what_the_source_needs() {
         ],
     });
     assert_eq!(found["containers"], json!([container]));
+    spec["source"]["http"]["url"] = json!("https://example.com/$(HOME)/$$a");
+    let escaped = rendered_pod(&spec, &a_claim("Bound"), None);
+    assert_eq!(
+        escaped["spec"]["containers"][0]["args"][7],
+        "https://example.com/$$(HOME)/$$$$a"
+    );
     let arguments = |spec: &Value, claim: &Value, source: Option<&Claim>| {
         let pod = rendered_pod(spec, claim, source);
         let arguments = pod["spec"]["containers"][0]["args"].clone();

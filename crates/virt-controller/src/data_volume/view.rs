@@ -103,7 +103,7 @@ impl From<RawPod> for ImporterPod {
             metadata: slim(
                 raw.metadata,
                 Labels::Dropped,
-                &[annotations::IMPORT_RESTARTS],
+                &[annotations::IMPORT_RESTARTS, annotations::IMPORT_CLAIM],
             ),
             phase,
             unschedulable: unscheduled.and_then(|one| one.message),

@@ -11,7 +11,7 @@ use reconcile::{EventType, Key, WriteError, create, delete, merge};
 use serde_json::json;
 
 use super::observe::Observed;
-use super::plan::{Plan, Step};
+use super::plan::{Plan, Step, explain};
 use super::{Controller, HotplugError};
 use crate::MANAGER;
 use crate::view::Guest;
@@ -19,17 +19,26 @@ use crate::view::Guest;
 impl Controller {
     pub(super) async fn act(&self, observed: &Observed, plan: &Plan) -> Result<(), HotplugError> {
         let mut outcome = Ok(());
+        let mut volumes = plan.volumes.clone();
         for step in &plan.steps {
             outcome = match step {
                 Step::Create(claims) => self.create(observed, claims).await,
                 Step::Delete(name) => self.delete(observed, name).await,
             };
+            let refused = match &outcome {
+                Err(HotplugError::Create(WriteError::Refused { message, .. })) => Some(message),
+                _ => None,
+            };
+            if let (Step::Create(claims), Some(message)) = (step, refused) {
+                let message = format!("the attachment pod cannot be created: {message}");
+                explain(&mut volumes, claims, Reason::AttachmentPodFailed, &message);
+            }
             if outcome.is_err() {
                 break;
             }
             failpoints::after(name(step));
         }
-        self.write_status(observed, &plan.volumes).await?;
+        self.write_status(observed, &volumes).await?;
         outcome
     }
 

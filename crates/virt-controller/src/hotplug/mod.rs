@@ -20,7 +20,9 @@ use kube::Client;
 use kube::runtime::watcher;
 use kubevirt_api::VirtualMachineInstance;
 use reasons::Reason;
-use reconcile::{Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError};
+use reconcile::{
+    Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
+};
 
 use self::view::AttachmentPod;
 use crate::caches::VMI;
@@ -42,6 +44,7 @@ struct Controller {
     cluster: Configuration,
     source: PodSource,
     recorder: Recorder,
+    clock: Clock,
 }
 
 /// Registered after the VMI controller, which renders pods.
@@ -78,6 +81,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         cluster: wiring.cluster.clone(),
         source,
         recorder: wiring.recorder.clone(),
+        clock: wiring.settings.clock,
     };
     wiring.controller(&gate, &vmis, move || controller.clone());
 }
@@ -122,7 +126,7 @@ impl Reconciler for Controller {
         };
         let plan = plan::plan(&observed);
         self.act(&observed, &plan).await?;
-        Ok(Requeue::OnChange)
+        Ok(plan.requeue_in.map_or(Requeue::OnChange, Requeue::After))
     }
 
     fn uid_of(&self, key: &Key) -> Option<String> {

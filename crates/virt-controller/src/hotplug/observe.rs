@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kubevirt_api::data_volume_status::DataVolumePhase;
 use kubevirt_api::vmi_status::{PersistentVolumeClaimInfo, VirtualMachineInstancePhase as Phase};
@@ -23,6 +24,7 @@ pub(super) struct Observed {
     pub(super) storage: BTreeMap<String, Storage>,
     /// Pods that the guest's pod controls.
     pub(super) attachments: Vec<Arc<AttachmentPod>>,
+    pub(super) now: Timestamp,
 }
 
 /// The claim of a volume.
@@ -68,6 +70,7 @@ impl Controller {
             launcher,
             storage,
             attachments,
+            now: self.clock.now(),
         })
     }
 

@@ -1,7 +1,9 @@
 //! Pure planning: maps the observed state to the steps of one reconcile.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use kubevirt_api::vmi_status::{
     HotplugVolumeStatus, PersistentVolumeClaimInfo, VirtualMachineInstancePhase as GuestPhase,
@@ -13,6 +15,9 @@ use reasons::Reason;
 use super::observe::{Observed, Storage};
 use super::view::{AttachmentPod, State};
 use crate::view::Plug;
+
+/// The shortest time between two pods for the same set: a node may refuse each of them at once.
+const SHORTEST_LIFE: SignedDuration = SignedDuration::from_secs(10);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
@@ -27,13 +32,14 @@ pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
     /// All of `status.volumeStatus`.
     pub(super) volumes: Vec<VolumeStatus>,
+    pub(super) requeue_in: Option<Duration>,
 }
 
 pub(super) fn plan(observed: &Observed) -> Plan {
     let vmi = observed.vmi.as_ref();
     let mut plan = Plan {
-        steps: Vec::new(),
         volumes: vmi.status.volumes.clone(),
+        ..Plan::default()
     };
     if vmi.is_final() || vmi.is_deleting() {
         // The guest has ended, or is about to: its pod takes the others with it.
@@ -60,6 +66,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
             &mut plan,
             current.first().copied().map(AsRef::as_ref),
             &claims,
+            observed.now,
         )
     };
     if is_replaced {
@@ -78,6 +85,7 @@ fn plan_current(
     plan: &mut Plan,
     current: Option<&AttachmentPod>,
     claims: &BTreeMap<String, String>,
+    now: Timestamp,
 ) -> bool {
     let Some(pod) = current else {
         plan.steps.push(Step::Create(claims.clone()));
@@ -90,18 +98,23 @@ fn plan_current(
         let name = pod.name_any();
         let message =
             format!("pod {name} has the name of the attachment pod and mounts other claims");
-        explain(plan, claims, Reason::AttachmentPodFailed, &message);
+        explain(
+            &mut plan.volumes,
+            claims,
+            Reason::AttachmentPodFailed,
+            &message,
+        );
         return false;
     }
     match &pod.state {
         State::Ended => {
-            plan.steps.push(Step::Delete(pod.name_any()));
+            replace_ended(plan, pod, claims, now);
             false
         }
         State::Starting(message) if message.is_empty() => false,
         State::Starting(message) => {
             let message = format!("pod {}: {message}", pod.name_any());
-            explain(plan, claims, Reason::VolumePending, &message);
+            explain(&mut plan.volumes, claims, Reason::VolumePending, &message);
             false
         }
         State::Ready => {
@@ -112,6 +125,30 @@ fn plan_current(
             }
             true
         }
+    }
+}
+
+fn replace_ended(
+    plan: &mut Plan,
+    pod: &AttachmentPod,
+    claims: &BTreeMap<String, String>,
+    now: Timestamp,
+) {
+    let name = pod.name_any();
+    let message = format!("pod {name} has ended: {}", pod.message);
+    let message = message.trim_end_matches([':', ' ']);
+    explain(
+        &mut plan.volumes,
+        claims,
+        Reason::AttachmentPodFailed,
+        message,
+    );
+    let created = pod.metadata.creation_timestamp.as_ref();
+    let due = created.map_or(now, |created| created.0 + SHORTEST_LIFE);
+    if due <= now {
+        plan.steps.push(Step::Delete(name));
+    } else {
+        plan.requeue_in = Some(now.duration_until(due).unsigned_abs());
     }
 }
 
@@ -135,8 +172,13 @@ fn publish(volume: &mut VolumeStatus, pod: &AttachmentPod) {
 }
 
 /// Why volumes do not get into the pod.
-fn explain(plan: &mut Plan, claims: &BTreeMap<String, String>, reason: Reason, message: &str) {
-    let waiting = plan.volumes.iter_mut();
+pub(super) fn explain(
+    volumes: &mut [VolumeStatus],
+    claims: &BTreeMap<String, String>,
+    reason: Reason,
+    message: &str,
+) {
+    let waiting = volumes.iter_mut();
     let is_waiting = |volume: &&mut VolumeStatus| {
         claims.contains_key(&volume.name)
             && matches!(volume.phase, Some(Phase::Bound | Phase::Pending))

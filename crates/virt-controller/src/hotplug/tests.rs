@@ -10,6 +10,8 @@ use super::plan::{Step, plan};
 use super::view::AttachmentPod;
 use crate::view::Guest;
 
+const NOW: &str = "2026-11-25T12:00:10Z";
+
 fn hot(volume: &str, claim: &str) -> Value {
     json!({"name": volume, "persistentVolumeClaim": {"claimName": claim, "hotpluggable": true}})
 }
@@ -78,6 +80,7 @@ fn observe(guest: Value, storage: &[(&str, Storage)], pods: &[Value]) -> Observe
             .iter()
             .map(|pod| Arc::new(serde_json::from_value::<AttachmentPod>(pod.clone()).unwrap()))
             .collect(),
+        now: NOW.parse().unwrap(),
     }
 }
 
@@ -262,6 +265,28 @@ fn ended_pod_is_replaced_and_a_guest_that_ended_needs_none() {
         &["delete"],
         &["v:Ready:-"],
     );
+}
+
+/// A node under pressure refuses each pod as soon as it is bound to it.
+#[test]
+fn pods_that_end_at_once_are_not_replaced_at_once() {
+    for (created, steps, wait) in [
+        ("2026-11-25T12:00:07Z", &[][..], Some(7)),
+        ("2026-11-25T12:00:00Z", &["delete"][..], None),
+    ] {
+        let mut ended = attachment(&[("v", "a")], "False");
+        ended["metadata"]["creationTimestamp"] = json!(created);
+        ended["status"]["phase"] = json!("Failed");
+        ended["status"]["message"] = json!("The node had condition: [DiskPressure].");
+        let status = [entry("v", "Bound", "a")];
+        let guest = guest(&[hot("v", "a")], &status);
+        let observed = observe(guest, &[("v", bound("a"))], &[ended]);
+        check(&observed, steps, &["v:Bound:AttachmentPodFailed"]);
+        let found = plan(&observed);
+        assert_eq!(found.requeue_in.map(|wait| wait.as_secs()), wait);
+        let message = found.volumes[0].message.clone().unwrap();
+        assert!(message.contains("DiskPressure"), "{message}");
+    }
 }
 
 #[test]

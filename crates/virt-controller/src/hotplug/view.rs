@@ -16,6 +16,8 @@ use crate::view::{Labels, slim};
 pub(crate) struct AttachmentPod {
     pub(crate) metadata: ObjectMeta,
     pub(crate) state: State,
+    /// Why it has ended, if that is known.
+    pub(crate) message: String,
     /// Claims by volume of the guest.
     pub(crate) claims: BTreeMap<String, String>,
 }
@@ -42,8 +44,10 @@ impl AttachmentPod {
 impl From<Pod> for AttachmentPod {
     fn from(pod: Pod) -> Self {
         let kept = [annotations::OWNER_VMI_NAME];
+        let status = pod.status.unwrap_or_default();
         Self {
-            state: state(&pod.status.unwrap_or_default()),
+            state: state(&status),
+            message: status.message.or(status.reason).unwrap_or_default(),
             claims: claims(&pod.spec.unwrap_or_default()),
             metadata: slim(pod.metadata, Labels::Dropped, &kept),
         }

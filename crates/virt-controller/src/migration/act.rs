@@ -8,7 +8,7 @@ use reasons::Reason;
 use reconcile::{EventType, Key, Requeue, WriteError, apply_reported, create, delete, merge};
 use serde_json::{Map, Value, json};
 
-use super::observe::{Observed, is_of};
+use super::observe::{Begun, Observed, is_of};
 use super::plan::{Plan, Step};
 use super::status::{self, Done};
 use super::view::Migration;
@@ -68,6 +68,8 @@ impl Controller {
         let api = Api::<LauncherPod>::namespaced(self.client.clone(), &key.namespace);
         match create(&api, MANAGER, &key, &pod).await {
             Ok(_) => {
+                let uid = observed.migration.uid().to_owned();
+                self.begun.lock().insert(uid, Begun::PodCreated);
                 failpoints::after("virt-controller/migration/create-target");
                 tracing::info!(pod = key.name, "target pod created");
                 let note = format!("Created target pod {}", key.name);

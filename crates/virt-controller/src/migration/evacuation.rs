@@ -80,7 +80,7 @@ impl Reconciler for Evacuation {
             controller.end_evacuation(&vmi).await?;
             return Ok(Requeue::OnChange);
         }
-        if !controller.is_on() || !has_to_leave(&vmi) {
+        if !has_to_leave(&vmi) {
             return Ok(Requeue::OnChange);
         }
         let all = controller.migrations.in_namespace(&key.namespace);

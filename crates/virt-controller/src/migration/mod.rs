@@ -8,8 +8,6 @@
 //! - `policy` chooses the settings of a migration;
 //! - `evacuation` creates migrations for guests that have to leave their node.
 //!
-//! While the feature gate is off, deleted migrations are cleaned up and nothing else happens.
-//!
 //! **Invariants**: a guest has one migration at a time; a deleted migration always goes: a running one is
 //! cancelled, any other ends at once; a pod that may have the guest is never deleted here.
 
@@ -25,10 +23,9 @@ mod target;
 mod tests;
 mod view;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster_config::gates::LIVE_MIGRATION;
 use kube::Client;
 use kube::runtime::watcher;
 use kubevirt_api::migration_policy::MigrationPolicy;
@@ -39,6 +36,7 @@ use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
+use self::observe::Begun;
 use self::view::Migration;
 use crate::gate::Gate;
 use crate::view::Guest;
@@ -61,7 +59,7 @@ struct Controller {
     recorder: Recorder,
     clock: Clock,
     /// Migrations whose turn has come while the cache still shows them waiting, by UID.
-    begun: Arc<Mutex<BTreeSet<String>>>,
+    begun: Arc<Mutex<BTreeMap<String, Begun>>>,
 }
 
 /// Why a reconcile failed.
@@ -172,12 +170,6 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
     wiring.controller(&gate, &migrations, move || controller.clone());
 }
 
-impl Controller {
-    fn is_on(&self) -> bool {
-        self.source.cluster.now().has_gate(LIVE_MIGRATION)
-    }
-}
-
 impl Reconciler for Controller {
     const NAME: &'static str = "migration";
     type Error = MigrationError;
@@ -186,10 +178,6 @@ impl Reconciler for Controller {
         let Some(migration) = self.migrations.get(key) else {
             return Ok(Requeue::OnChange);
         };
-        // One that is deleted is still cancelled and cleaned up.
-        if !self.is_on() && !migration.is_deleting() {
-            return Ok(Requeue::OnChange);
-        }
         let observed = self.observe(migration).await?;
         let plan = plan::plan(&observed);
         Box::pin(self.act(&observed, &plan)).await

@@ -39,6 +39,14 @@ pub(super) enum Turn {
     In(Duration),
 }
 
+/// How far a migration has come that still waits according to the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begun {
+    Permitted,
+    /// Its turn cannot be given to another one any more.
+    PodCreated,
+}
+
 impl Controller {
     pub(super) async fn observe(
         &self,
@@ -122,8 +130,12 @@ impl Controller {
         });
         // Others are decided on at the same time, before their writes are in the cache.
         let mut begun = self.begun.lock();
-        begun.retain(|uid| all.iter().any(|one| one.uid() == uid && one.is_waiting()));
-        let has_begun = |one: &Migration| one.uid() != migration.uid() && begun.contains(one.uid());
+        begun.retain(|uid, _| all.iter().any(|one| one.uid() == uid && one.is_waiting()));
+        if begun.get(migration.uid()) == Some(&Begun::PodCreated) {
+            return Turn::Now;
+        }
+        let has_begun =
+            |one: &Migration| one.uid() != migration.uid() && begun.contains_key(one.uid());
         let waiting = waiting.filter(|one| !has_begun(one)).filter_map(|one| {
             Some(Waiting {
                 uid: one.uid().to_owned(),
@@ -138,7 +150,7 @@ impl Controller {
         let active: Vec<String> = active.map(|one| node_of(one).unwrap_or_default()).collect();
         let limits = Limits::of(config.written.migrations.as_ref());
         if limits::may_begin(migration.uid(), waiting.collect(), &active, limits) {
-            begun.insert(migration.uid().to_owned());
+            begun.insert(migration.uid().to_owned(), Begun::Permitted);
             Turn::Now
         } else {
             // One that goes before it has appeared. That one must not wait for this one.

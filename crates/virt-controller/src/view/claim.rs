@@ -3,8 +3,9 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::annotations;
+use kubevirt_api::conditions::{self, Condition};
 use kubevirt_api::data_volume_status::{
-    DataVolume as WholeDataVolume, DataVolumeCondition, DataVolumePhase,
+    DataVolume as WholeDataVolume, DataVolumeCondition, DataVolumeConditionType, DataVolumePhase,
 };
 use reconcile::Tracked;
 use serde::Deserialize;
@@ -94,6 +95,18 @@ impl From<WholeDataVolume> for DataVolume {
             phase: status.phase.unwrap_or_default(),
             conditions: status.conditions,
             unfinished,
+        }
+    }
+}
+
+impl DataVolume {
+    /// A sentence about a failed import, with its cause if that is known.
+    pub(crate) fn failure(&self, name: &str) -> String {
+        let running = conditions::find(&self.conditions, &DataVolumeConditionType::Running);
+        let cause = running.map(Condition::message);
+        match cause.filter(|cause| !cause.is_empty()) {
+            Some(cause) => format!("data volume {name} has failed: {cause}"),
+            None => format!("data volume {name} has failed"),
         }
     }
 }

@@ -7,12 +7,14 @@
 mod claim;
 mod guest;
 mod host;
+mod snapshot_class;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub(crate) use claim::{Claim, DataVolume, Volumes};
 pub(crate) use guest::{Guest, GuestStatus, Plug, plugs};
 pub(crate) use host::Host;
+pub(crate) use snapshot_class::{SnapshotClasses, StorageClass};
 
 /// Whether a view keeps labels: only where a selector needs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -229,7 +229,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Changes the template first: a request that is applied twice changes nothing.
+    /// Changes the template first: a request that is applied twice changes nothing. Requests that lead to a
+    /// template that is refused are dropped, since they would hold up everything else of the VM for good.
     async fn apply_volume_requests(&self, vm: &Arc<Vm>) -> Result<Arc<Vm>, VmError> {
         let requests = vm.status().volume_requests.clone();
         let spec = hotplug::requested(&vm.spec.template, &requests);
@@ -237,7 +238,16 @@ impl Controller {
             "metadata": {"resourceVersion": vm.metadata.resource_version},
             "spec": {"template": {"spec": spec}},
         });
-        let vm = self.merge_vm(vm, &body).await?;
+        let vm = match self.merge_vm(vm, &body).await {
+            Err(VmError::UpdateVm(WriteError::Refused { message, .. })) => {
+                let note = format!("Cannot change the volumes of the VM: {message}");
+                let reason = Reason::HotPlugVolumeError;
+                self.recorder
+                    .publish(vm.as_ref(), EventType::Warning, reason, note);
+                Arc::clone(vm)
+            }
+            changed => changed?,
+        };
         failpoints::after("virt-controller/vm/change-template");
         let key = Key::of(vm.as_ref());
         let body = json!({
@@ -320,6 +330,9 @@ impl Controller {
         let Some(vmi) = &observed.vmi else {
             return Ok(());
         };
+        if !self.may_adopt(&observed.vm).await? {
+            return Ok(());
+        }
         let mut finalizers = finalizers_without(vmi.metadata.finalizers.as_deref());
         finalizers.push(finalizers::VM_CONTROLLER.to_owned());
         let mut owners = json!(vmi.metadata.owner_references.clone().unwrap_or_default());
@@ -335,6 +348,18 @@ impl Controller {
         let adopted = merge(&self.vmi_api(&key), MANAGER, &key, &body).await;
         self.vmis.wrote(vmi, adopted.map_err(VmError::UpdateVmi)?);
         Ok(())
+    }
+
+    /// Asks the API server, as this view of the VM may be old: a VMI that was just orphaned by the deletion of
+    /// this VM would be deleted with it.
+    async fn may_adopt(&self, vm: &Vm) -> Result<bool, VmError> {
+        let key = Key::of(vm);
+        let api = Api::<Vm>::namespaced(self.client.clone(), &key.namespace);
+        let now = api.get_opt(&key.name).await;
+        let now = now.map_err(|error| VmError::Read(Box::new(error)))?;
+        Ok(now.is_some_and(|now| {
+            now.metadata.uid == vm.metadata.uid && now.metadata.deletion_timestamp.is_none()
+        }))
     }
 
     /// Removes this controller's finalizer from a VMI.

@@ -31,7 +31,7 @@ use reconcile::{
 use self::view::Vm;
 use crate::caches::VMI;
 use crate::gate::Gate;
-use crate::view::{Guest, Volumes};
+use crate::view::{Guest, SnapshotClasses, Volumes};
 use crate::wiring::Wiring;
 
 /// Trigger by a VM.
@@ -44,6 +44,7 @@ struct Controller {
     vmis: Store<Guest>,
     /// Observed for the printable status.
     volumes: Volumes,
+    classes: SnapshotClasses,
     recorder: Recorder,
     clock: Clock,
     cluster: Configuration,
@@ -69,6 +70,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         vms: vms.clone(),
         vmis: wiring.caches.guests.store(),
         volumes: wiring.caches.volumes(&gate),
+        classes: wiring.caches.snapshot_classes(&gate, &vms),
         recorder: wiring.recorder.clone(),
         clock: wiring.settings.clock,
         cluster: wiring.cluster.clone(),

@@ -1,5 +1,6 @@
 //! Observation: everything that one reconcile may read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -25,6 +26,8 @@ pub(super) struct Observed {
     /// The existing claims of the volumes of the template.
     pub(super) claims: Vec<Arc<Claim>>,
     pub(super) data_volumes: Vec<Arc<DataVolume>>,
+    /// By volume of the template that has a claim: why it cannot be copied, if it cannot.
+    pub(super) copyable: BTreeMap<String, Result<(), String>>,
     /// The data volumes of the VM's templates.
     pub(super) templates: Vec<Templated>,
     pub(super) importer: Importer,
@@ -73,6 +76,7 @@ impl Controller {
             vmi,
             claims: Vec::new(),
             data_volumes: Vec::new(),
+            copyable: BTreeMap::new(),
             templates: Vec::new(),
             importer: if self.volumes.data_volumes.is_defined() {
                 Importer::Installed
@@ -105,7 +109,12 @@ impl Controller {
                 continue;
             };
             let named = Key::new(&key.namespace, name);
-            observed.claims.extend(self.volumes.claims.get(&named, key));
+            let found = self.volumes.claims.get(&named, key);
+            if let (Some(found), Some(volume)) = (&found, volume["name"].as_str()) {
+                let class = self.classes.of(found).map(drop);
+                observed.copyable.insert(volume.to_owned(), class);
+            }
+            observed.claims.extend(found);
             if data_volume.is_some() {
                 observed
                     .data_volumes
@@ -115,6 +124,13 @@ impl Controller {
     }
 
     fn observe_templates(&self, key: &Key, vm: &Vm) -> Vec<Templated> {
+        let has_importer = self.volumes.data_volumes.is_defined();
+        // The claim of a data volume that is gone is deleted next: where nothing defines data volumes,
+        // none of them is gone.
+        let stays = |claim: &Claim| {
+            claim.metadata.deletion_timestamp.is_none()
+                && !(has_importer && claim.is_of_data_volume())
+        };
         let all = vm.data_volume_templates();
         all.map(|(name, template)| {
             let named = Key::new(&key.namespace, name);
@@ -126,7 +142,12 @@ impl Controller {
             Templated {
                 name: name.to_owned(),
                 data_volume,
-                has_claim: self.volumes.claims.get(&named, key).is_some(),
+                has_claim: self
+                    .volumes
+                    .claims
+                    .get(&named, key)
+                    .as_deref()
+                    .is_some_and(stays),
                 missing_source: source
                     .filter(|source| self.volumes.claims.get(source, key).is_none()),
             }

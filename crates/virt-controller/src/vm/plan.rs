@@ -213,7 +213,10 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         requested(&plan.requests),
         history,
     );
-    plan.steps.extend(data_volumes::steps(observed, next));
+    // A restore may be about to create a claim of the same name.
+    if observed.vm.status().restore_in_progress.is_none() {
+        plan.steps.extend(data_volumes::steps(observed, next));
+    }
     match next {
         Decision::Stay => {}
         Decision::Stop => {
@@ -231,6 +234,10 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
 }
 
 fn plan_start(observed: &Observed, plan: &mut Plan) {
+    if let Some(lock) = lock(observed) {
+        plan.waits_for = Some(lock);
+        return;
+    }
     match data_volumes::readiness(observed) {
         Readiness::Ready => {}
         Readiness::Waits(message) => {
@@ -257,6 +264,19 @@ fn plan_start(observed: &Observed, plan: &mut Plan) {
         Some(wait) => plan.requeue_in = Some(wait),
         None => plan.steps.push(Step::CreateVmi),
     }
+}
+
+/// The operation that copies or replaces the disks of the stopped VM.
+fn lock(observed: &Observed) -> Option<String> {
+    let status = observed.vm.status();
+    let (what, name) = match (&status.restore_in_progress, &status.snapshot_in_progress) {
+        (Some(name), _) => ("restore", name),
+        (None, Some(name)) => ("snapshot", name),
+        (None, None) => return None,
+    };
+    Some(format!(
+        "{what} {name} is in progress: the VM starts when it ends"
+    ))
 }
 
 fn plan_deletion(observed: &Observed, plan: &mut Plan) {

@@ -136,6 +136,9 @@ fn compare(path: &str, before: &Value, now: &Value, found: &mut BTreeSet<String>
             }
         }
         (before, now) if before == now => {}
+        // An empty list means the same as a missing one.
+        (Value::Array(list), Value::Null) | (Value::Null, Value::Array(list))
+            if list.is_empty() => {}
         _ => {
             found.insert(path.to_owned());
         }

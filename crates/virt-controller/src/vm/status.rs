@@ -13,7 +13,7 @@ use kubevirt_api::vmi_status::{
 use kubevirt_api::{API_VERSION, VirtualMachine};
 use reasons::Reason;
 use reconcile::{Fragment, Key};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::data_volumes::{self, Readiness};
 use super::instancetype;
@@ -71,7 +71,7 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> VirtualMa
         start_failure: plan.start_failure.clone(),
         observed_generation: generation.or(before.observed_generation),
         desired_generation: observed.vm.metadata.generation,
-        volume_snapshot_statuses: snapshot_statuses(&observed.vm),
+        volume_snapshot_statuses: snapshot_statuses(observed),
         run_strategy: match plan.strategy.status_value() {
             Some(value) if is_started_under => Some(value),
             _ => before.run_strategy.clone(),
@@ -231,21 +231,22 @@ fn mirror(all: &mut Vec<VirtualMachineCondition>, theirs: &[VirtualMachineInstan
     conditions::sort(all);
 }
 
-/// Which volumes support snapshots: none in this version.
-fn snapshot_statuses(vm: &Vm) -> Vec<VolumeSnapshotStatus> {
-    let name = |volume: &Value| Some(volume.get("name")?.as_str()?.to_owned());
-    let all = vm.volumes().iter().filter_map(|volume| {
+/// Which volumes support snapshots.
+fn snapshot_statuses(observed: &Observed) -> Vec<VolumeSnapshotStatus> {
+    let all = observed.vm.volumes().iter().filter_map(|volume| {
+        let name = volume.get("name")?.as_str()?;
         let is_claim =
             volume.get("persistentVolumeClaim").is_some() || volume.get("dataVolume").is_some();
-        let reason = if is_claim {
-            "no snapshot class is known for its persistent volume claim"
-        } else {
-            "only persistent volume claims support snapshots"
+        let problem = match observed.copyable.get(name) {
+            Some(Ok(())) => None,
+            Some(Err(problem)) => Some(problem.as_str()),
+            None if is_claim => Some("its persistent volume claim does not exist"),
+            None => Some("only persistent volume claims support snapshots"),
         };
         Some(VolumeSnapshotStatus {
-            name: name(volume)?,
-            enabled: false,
-            reason: Some(reason.to_owned()),
+            name: name.to_owned(),
+            enabled: problem.is_none(),
+            reason: problem.map(ToOwned::to_owned),
         })
     });
     all.collect()

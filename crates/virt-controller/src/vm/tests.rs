@@ -82,6 +82,7 @@ fn observe(vm: Value, vmi: Option<Value>) -> Observed {
         vmi: vmi.map(read_vmi).map(Arc::new),
         claims: Vec::new(),
         data_volumes: Vec::new(),
+        copyable: std::collections::BTreeMap::new(),
         templates: Vec::new(),
         importer: Importer::Installed,
         started_from: None,

@@ -86,7 +86,8 @@ pub(super) fn readiness(all: &[Backing]) -> Readiness {
         match (data_volume.map(|volume| &volume.phase), &backing.claim) {
             (Some(Phase::Failed), _) => {
                 let name = &backing.claim_name;
-                return Readiness::Failed(format!("data volume {name} has failed"));
+                let failure = data_volume.map(|volume| volume.failure(name));
+                return Readiness::Failed(failure.unwrap_or_default());
             }
             (Some(Phase::Succeeded | Phase::PendingPopulation), _) => {}
             // A data volume may be deleted after the import; it releases its claim then.

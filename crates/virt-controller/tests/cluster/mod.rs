@@ -14,13 +14,17 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
 };
+use kube::runtime::watcher;
 use kube::{Client, ResourceExt as _};
+use kubevirt_api::volume_snapshot::VolumeSnapshot;
 use kubevirt_api::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
 use launcher_pod::Acceleration;
 use parking_lot::Mutex;
-use reconcile::{Clock, Election};
+use reconcile::{Clock, Election, Store, View};
 use serde_json::{Value, json};
 use test_cluster::TestApi;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use virt_controller::{AccelerationPolicy, Configuration, Settings, Uploads};
@@ -54,6 +58,8 @@ pub(crate) struct TestCluster {
     pub(crate) client: Client,
     api: TestApi,
     fault_mode: Arc<Mutex<FaultMode>>,
+    /// Wakes the node.
+    changed: Arc<Notify>,
     /// Method and path of every write by a controller.
     writes: Arc<Mutex<Vec<String>>>,
     /// Shared by all runs of the controllers.
@@ -76,6 +82,7 @@ impl TestCluster {
             client: api.client.clone(),
             api,
             fault_mode: Arc::new(Mutex::new(FaultMode::None)),
+            changed: Arc::default(),
             writes: Arc::default(),
             clock: Clock::starting_at(test_cluster::start()),
             trap,
@@ -85,10 +92,25 @@ impl TestCluster {
         let node = SimulatedNode {
             client: cluster.client.clone(),
             fault_mode: Arc::clone(&cluster.fault_mode),
+            changed: Arc::clone(&cluster.changed),
         };
+        cluster.watch_changes::<Pod>();
+        cluster.watch_changes::<VirtualMachineInstance>();
         cluster.api.tasks.spawn(node.run(cluster.api.stop.clone()));
         cluster.start_controllers();
         cluster
+    }
+
+    /// Wakes the node when objects of a kind change.
+    fn watch_changes<K: View>(&self) {
+        let changed = Arc::clone(&self.changed);
+        self.api.tasks.spawn(reconcile::watch::<K>(
+            self.client.clone(),
+            watcher::Config::default(),
+            Store::new(),
+            move |_| changed.notify_one(),
+            self.api.stop.clone(),
+        ));
     }
 
     pub(crate) fn start_controllers(&mut self) {
@@ -180,6 +202,7 @@ impl TestCluster {
 
     pub(crate) fn set_fault_mode(&self, fault_mode: FaultMode) {
         *self.fault_mode.lock() = fault_mode;
+        self.changed.notify_one();
     }
 
     /// Writes by the controllers to paths that contain this text.
@@ -204,8 +227,10 @@ impl TestCluster {
             Arc::clone(&self.is_disconnected),
             Arc::clone(&self.fault_mode),
         );
+        let client = self.client.clone();
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let (router, writes) = (router.clone(), Arc::clone(&writes));
+            let client = client.clone();
             let (identity, is_disconnected) = (identity.clone(), Arc::clone(&is_disconnected));
             let fault_mode = *fault_mode.lock();
             async move {
@@ -219,6 +244,9 @@ impl TestCluster {
                 let is_upkeep = path.contains("/events") || path.contains("/leases");
                 if parts.method != http::Method::GET && !is_upkeep {
                     writes.lock().push(format!("{} {path}", parts.method));
+                }
+                if path.starts_with("/apis/subresources.kubevirt.io/") {
+                    return Ok(run_verb(&client, &path).await);
                 }
                 let is_create = parts.method == http::Method::POST && !is_upkeep;
                 match fault_mode {
@@ -326,6 +354,59 @@ impl TestCluster {
             .patch_status(name, &PatchParams::default(), &patch)
             .await
             .unwrap();
+    }
+
+    /// Defines volume snapshots, with a class for claims of class `local`, and completes them from now on.
+    pub(crate) async fn install_snapshotter(&self) {
+        for (plural, kind, scope) in [
+            ("volumesnapshots", "VolumeSnapshot", "Namespaced"),
+            ("volumesnapshotclasses", "VolumeSnapshotClass", "Cluster"),
+        ] {
+            let definition = json!({
+                "metadata": {
+                    "name": format!("{plural}.snapshot.storage.k8s.io"),
+                    "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements"},
+                },
+                "spec": {
+                    "group": "snapshot.storage.k8s.io", "scope": scope,
+                    "names": {"plural": plural, "kind": kind},
+                    "versions": [{
+                        "name": "v1", "served": true, "storage": true,
+                        "subresources": {"status": {}},
+                        "schema": {"openAPIV3Schema": {
+                            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                        }},
+                    }],
+                },
+            });
+            let definition = serde_json::from_value(definition).unwrap();
+            Api::<CustomResourceDefinition>::all(self.client.clone())
+                .create(&PostParams::default(), &definition)
+                .await
+                .unwrap();
+        }
+        let (client, stop) = (self.client.clone(), self.api.stop.clone());
+        let run = async move { stop.run_until_cancelled(snapshotter(client)).await };
+        self.api.tasks.spawn(run);
+    }
+
+    pub(crate) async fn install_snapshot_class(&self) {
+        let storage = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {"name": "local"}, "provisioner": "example.com/disks",
+        });
+        self.api.create(storage).await.unwrap();
+        let class = json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+            "metadata": {"name": "copies"},
+            "driver": "example.com/disks", "deletionPolicy": "Delete",
+        });
+        self.api.create(class).await.unwrap();
+    }
+
+    /// Creates an object of any kind in the namespace.
+    pub(crate) async fn create(&self, object: Value) -> DynamicObject {
+        self.api.create(object).await.unwrap()
     }
 
     pub(crate) fn data_volumes(&self) -> Api<DynamicObject> {
@@ -557,6 +638,28 @@ impl TestCluster {
     }
 }
 
+/// Completes volume snapshots as a storage driver does.
+async fn snapshotter(client: Client) {
+    let all = Api::<VolumeSnapshot>::namespaced(client, NAMESPACE);
+    loop {
+        tokio::time::sleep(STEP).await;
+        for one in all.list(&ListParams::default()).await.unwrap() {
+            if one.status.is_none() {
+                let status = json!({"status": {
+                    "readyToUse": true, "creationTime": "2026-11-21T12:00:00Z",
+                    "restoreSize": "2Gi", "boundVolumeSnapshotContentName": "x",
+                }});
+                let patch = Patch::Merge(status);
+                // It may be gone.
+                let _written = all
+                    .patch_status(&one.name_any(), &PatchParams::default(), &patch)
+                    .await
+                    .is_ok();
+            }
+        }
+    }
+}
+
 fn guest_on_claim(claim: &str) -> Value {
     let mut spec = test_cluster::guest();
     let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
@@ -586,6 +689,31 @@ async fn install_node(api: &TestApi) {
     // The type adds the required fields.
     let node: Node = serde_json::from_value(node).unwrap();
     api.create(json!(node)).await.unwrap();
+}
+
+/// Acts as virt-api does on the verbs that the controllers use.
+async fn run_verb(client: &Client, path: &str) -> http::Response<axum::body::Body> {
+    let parts: Vec<&str> = path.split('/').collect();
+    if let [.., name, "stop"] = parts[..] {
+        let vms = Api::<VirtualMachine>::namespaced(client.clone(), NAMESPACE);
+        let halted = Patch::Merge(json!({"spec": {"runStrategy": "Halted"}}));
+        let patched = vms.patch(name, &PatchParams::default(), &halted).await;
+        patched.unwrap();
+    }
+    if let [.., name, verb @ ("pause" | "unpause")] = parts[..] {
+        let vmis = Api::<VirtualMachineInstance>::namespaced(client.clone(), NAMESPACE);
+        let status = vmis.get(name).await.unwrap().status.unwrap_or_default();
+        let mut conditions = json!(status.conditions);
+        let all = conditions.as_array_mut().unwrap();
+        all.retain(|one| one["type"] != "Paused");
+        if verb == "pause" {
+            all.push(json!({"type": "Paused", "status": "True"}));
+        }
+        let shown = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        let patched = vmis.patch(name, &PatchParams::default(), &shown).await;
+        patched.unwrap();
+    }
+    http::Response::new(axum::body::Body::empty())
 }
 
 /// The response of an API server if a quota is exceeded.
@@ -631,18 +759,21 @@ fn admit(body: &[u8]) -> Vec<u8> {
     vmi.to_string().into_bytes()
 }
 
-/// Kubelet and virt-handler in one, which act in every step of virtual time.
+/// Kubelet and virt-handler in one, which act in the step of virtual time after a change.
 struct SimulatedNode {
     client: Client,
     fault_mode: Arc<Mutex<FaultMode>>,
+    changed: Arc<Notify>,
 }
 
 impl SimulatedNode {
     async fn run(self, stop: CancellationToken) {
-        let mut ticks = tokio::time::interval(STEP);
+        let begin = Instant::now();
         let forever = async {
             loop {
-                ticks.tick().await;
+                self.changed.notified().await;
+                let steps = begin.elapsed().div_duration_f64(STEP).floor() + 1.0;
+                tokio::time::sleep_until(begin + STEP.mul_f64(steps)).await;
                 if *self.fault_mode.lock() == FaultMode::NodeUnreachable {
                     continue;
                 }

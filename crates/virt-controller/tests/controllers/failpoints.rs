@@ -323,7 +323,8 @@ async fn uploads_survive_a_crash_at_every_failpoint() {
 
 #[test]
 fn every_failpoint_has_a_scenario() {
-    // Those of migrations are in migrations.rs, and those of volumes in hotplug.rs.
+    // Those of migrations are in migrations.rs, of volumes in hotplug.rs, and the others in snapshots.rs and
+    // restores.rs.
     let covered = [
         "vm/",
         "vmi/",
@@ -332,6 +333,8 @@ fn every_failpoint_has_a_scenario() {
         "data-volume/",
         "upload/",
         "hotplug/",
+        "snapshot/",
+        "restore/",
     ]
     .map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());

@@ -20,17 +20,23 @@ async fn create_bound_claim(cluster: &TestCluster, name: &str) {
 
 /// The template with these claims besides what it has; each volume has the name of its claim.
 async fn set_volumes(cluster: &TestCluster, claims: &[&str]) {
-    let volumes: Vec<Value> = claims
-        .iter()
-        .map(|claim| {
-            json!({"name": claim,
-                   "persistentVolumeClaim": {"claimName": claim, "hotpluggable": true}})
-        })
-        .collect();
-    let disks: Vec<Value> = claims
-        .iter()
-        .map(|claim| json!({"name": claim, "disk": {"bus": "scsi"}}))
-        .collect();
+    // A merge patch replaces lists as a whole.
+    let guest = test_cluster::guest();
+    let own = |path: &str| {
+        guest
+            .pointer(path)
+            .and_then(Value::as_array)
+            .unwrap()
+            .clone()
+    };
+    let mut volumes = own("/volumes");
+    volumes.extend(claims.iter().map(|claim| {
+        json!({"name": claim,
+               "persistentVolumeClaim": {"claimName": claim, "hotpluggable": true}})
+    }));
+    let mut disks = own("/domain/devices/disks");
+    let plugged = |claim| json!({"name": claim, "disk": {"bus": "scsi"}});
+    disks.extend(claims.iter().map(plugged));
     let spec = json!({"volumes": volumes, "domain": {"devices": {"disks": disks}}});
     let patch = json!({"spec": {"template": {"spec": spec}}});
     cluster.patch_vm("a", patch).await;
@@ -155,12 +161,46 @@ async fn plug_and_unplug(cluster: &TestCluster) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_follow_the_template_of_the_running_guest() {
+async fn volumes_follow_the_template_without_a_restart() {
     let cluster = with_guest().await;
     let uid = cluster.vmis().get("a").await.unwrap().uid();
     plug_and_unplug(&cluster).await;
     let vmi = cluster.vmis().get("a").await.unwrap();
     assert_eq!(vmi.uid(), uid);
+    cluster
+        .wait_until("no restart is required", async || {
+            let vm = json!(cluster.vms().get("a").await.unwrap());
+            let conditions = vm["status"]["conditions"].as_array().cloned();
+            let mut conditions = conditions.unwrap_or_default().into_iter();
+            !conditions.any(|one| one["type"] == "RestartRequired")
+        })
+        .await;
+    cluster.end().await;
+}
+
+/// A definition checks less in a request than in a template.
+#[tokio::test(start_paused = true)]
+async fn request_for_a_template_that_is_refused_is_dropped_with_an_event() {
+    let cluster = with_guest().await;
+    let disk = json!({"name": "one", "cache": "unknown", "disk": {"bus": "scsi"}});
+    let request = json!({"addVolumeOptions": {
+        "name": "one", "disk": disk,
+        "volumeSource": {"persistentVolumeClaim": {"claimName": "one"}},
+    }});
+    let patch = Patch::Merge(json!({"status": {"volumeRequests": [request]}}));
+    let vms = cluster.vms();
+    let parameters = PatchParams::default();
+    vms.patch_status("a", &parameters, &patch).await.unwrap();
+    cluster
+        .wait_until("the request is dropped", async || {
+            let vm = vms.get("a").await.unwrap();
+            vm.status.unwrap().volume_requests.is_empty()
+        })
+        .await;
+    assert_eq!(cluster.events_of("HotPlugVolumeError").await, 1);
+    // The VM goes on.
+    set_volumes(&cluster, &["two"]).await;
+    wait_for_phase(&cluster, "two", "AttachedToNode").await;
     cluster.end().await;
 }
 

@@ -18,21 +18,6 @@ fn migrations(cluster: &TestCluster) -> Api<VirtualMachineInstanceMigration> {
     Api::namespaced(cluster.client.clone(), NAMESPACE)
 }
 
-async fn switch_gate_on(cluster: &TestCluster) {
-    let object = json!({
-        "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
-        "metadata": {"name": "kubevirt", "namespace": NAMESPACE},
-        "spec": {"configuration": {"developerConfiguration": {
-            "featureGates": ["LiveMigrationPreview"]}}},
-    });
-    let kubevirts: Api<kubevirt_api::kubevirt::KubeVirt> =
-        Api::namespaced(cluster.client.clone(), NAMESPACE);
-    let object = serde_json::from_value(object).unwrap();
-    let created = kubevirts.create(&PostParams::default(), &object).await;
-    created.unwrap();
-    cluster.advance(Duration::from_secs(2)).await;
-}
-
 async fn create(cluster: &TestCluster, name: &str, vmi: &str) {
     let migration = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
@@ -136,7 +121,6 @@ async fn moves(cluster: &TestCluster, name: &str) {
 
 async fn with_guest() -> TestCluster {
     let cluster = TestCluster::new().await;
-    switch_gate_on(&cluster).await;
     cluster.create_vm("a", "Always").await;
     cluster.wait_for_printable("a", "Running").await;
     cluster
@@ -478,7 +462,7 @@ async fn target_pod_whose_name_is_taken_ends_the_migration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_migration_goes_while_the_feature_is_off() {
+async fn deleted_migration_of_no_guest_goes() {
     let cluster = TestCluster::new().await;
     let api = migrations(&cluster);
     let migration = json!({

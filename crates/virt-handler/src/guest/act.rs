@@ -2,7 +2,6 @@
 
 use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
-use cluster_config::gates::LIVE_MIGRATION;
 use cluster_view::Configuration;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::Client;
@@ -173,7 +172,7 @@ impl Guests {
             memory: memory_state(&link),
             unready: observe::unready(&pair.pod),
             host_model_is_obsolete: self.parts.capabilities.host_model_is_obsolete(obsolete),
-            can_migrate: config.has_gate(LIVE_MIGRATION) && self.parts.peers.is_some(),
+            can_migrate: self.parts.peers.is_some(),
         };
         let status = status::desired(&vmi, &input, &now);
         self.publish_failed_pings(key, pair, link.state.as_ref());

@@ -102,9 +102,10 @@ fn part_of(pod: &Pod, vmi: &VirtualMachineInstance, node: &str) -> Option<Part> 
         return (name == Some(current.as_str())).then_some(Part::Runs);
     }
     let state = status.and_then(|status| status.migration_state.as_ref())?;
+    // After a success it stays the target until virt-controller has moved the VMI here.
     let is_target = state.target_node.as_deref() == Some(node)
         && state.target_pod.as_deref() == name
-        && state.completed != Some(true);
+        && (state.completed != Some(true) || state.failed != Some(true));
     is_target.then_some(Part::Arrives)
 }
 
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn target_pod_is_known_until_the_migration_is_over() {
+    fn target_pod_is_known_until_the_migration_has_failed() {
         let check = |state: Value, node_name: &str, node: &str, expected: Option<Part>| {
             let vmi: VirtualMachineInstance = serde_json::from_value(json!({
                 "metadata": {"name": "a", "namespace": "n", "uid": "11111111-aaaa"},
@@ -283,8 +284,14 @@ mod tests {
         check(state(), "n2", "n2", Some(Part::Runs));
         check(state(), "n1", "n1", None);
         check(state(), "n1", "n3", None);
-        let mut failed = state();
-        failed["completed"] = json!(true);
+        let mut completed = state();
+        completed["completed"] = json!(true);
+        // virt-controller has not moved the VMI yet.
+        check(completed.clone(), "n1", "n2", Some(Part::Arrives));
+        check(completed.clone(), "n2", "n2", Some(Part::Runs));
+        check(completed.clone(), "n2", "n1", None);
+        let mut failed = completed;
+        failed["failed"] = json!(true);
         check(failed, "n1", "n2", None);
         let mut other = state();
         other["targetPod"] = json!("another");

@@ -14,7 +14,7 @@ use launcher_channel::{HotDisk, Request};
 use model::Guest;
 use reasons::Reason;
 use reconcile::{EventType, Key};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{
     act::Guests,
@@ -37,7 +37,7 @@ const ATTACHMENT_SOCKET: &str = "hp.sock";
 #[derive(Debug, thiserror::Error)]
 enum BringError {
     /// The attachment pod is not up yet.
-    #[error("the attachment pod does not respond yet")]
+    #[error("the attachment pod does not respond")]
     NotYet,
     #[error("the status names no attachment pod")]
     NoPod,
@@ -57,6 +57,8 @@ impl Guests {
             return;
         };
         let mut next = Plugged {
+            works: entry.plugged.works.clone(),
+            awaited: entry.plugged.awaited.clone(),
             leaving: entry.plugged.leaving.clone(),
             requested: entry.plugged.requested.clone(),
             ..Plugged::default()
@@ -139,13 +141,20 @@ impl Pass<'_> {
             all.map(|(name, _)| *name).collect::<Vec<&str>>()
         };
         let mut found = BTreeMap::new();
-        for volume in with(Wanted::Attached) {
-            match self.bring(volume).await {
+        let coming = with(Wanted::Attached);
+        next.awaited
+            .retain(|volume, _| coming.contains(&volume.as_str()));
+        for volume in coming {
+            let brought = self.bring(volume).await;
+            if !matches!(brought, Err(BringError::NotYet)) {
+                next.awaited.remove(volume);
+            }
+            match brought {
                 Ok(facts) => {
                     next.mounted.insert(volume.to_owned());
                     found.insert(volume.to_owned(), facts);
                 }
-                Err(BringError::NotYet) => next.retry_in = Some(plugged::SOON),
+                Err(error @ BringError::NotYet) => await_pod(volume, &error, next),
                 Err(error) => {
                     next.failures.insert(volume.to_owned(), not_mounted(&error));
                     next.retry_in.get_or_insert(plugged::RETRY);
@@ -155,13 +164,13 @@ impl Pass<'_> {
         let leaving = with(Wanted::Detached);
         next.leaving
             .retain(|volume, _| leaving.contains(&volume.as_str()));
-        let attached = self.set_disks(&found, next).await;
+        let attached = self.set_disks(&wanted, &found, next).await;
         for volume in leaving {
             if attached.contains_key(volume) {
                 await_release(volume, next);
                 continue;
             }
-            match self.plugs.unmount(volume).await {
+            match self.unmount(volume).await {
                 Ok(()) => {
                     next.unmounted.insert(volume.to_owned());
                 }
@@ -195,9 +204,21 @@ impl Pass<'_> {
         };
         let provisioning = Claims::hotplugged(self.vmi).provisioning(volume);
         let (plugs, name) = (Arc::clone(&self.plugs), volume.to_owned());
-        let facts =
-            tokio::task::spawn_blocking(move || plugs.hand_over(&name, access, provisioning));
-        Ok(facts.await.map_err(io::Error::other)??)
+        let work = self.entry.plugged.works.begin(volume).ok_or_else(hangs)?;
+        let facts = tokio::task::spawn_blocking(move || {
+            let _work = work;
+            plugs.hand_over(&name, access, provisioning)
+        });
+        let facts = timeout(plugged::STORAGE_TIMEOUT, facts).await;
+        let facts = facts.map_err(|_late| hangs())?;
+        Ok(facts.map_err(io::Error::other)??)
+    }
+
+    async fn unmount(&self, volume: &str) -> io::Result<()> {
+        let work = self.entry.plugged.works.begin(volume).ok_or_else(hangs)?;
+        let unmounted = self.plugs.unmount(volume, work);
+        let unmounted = timeout(plugged::STORAGE_TIMEOUT, unmounted).await;
+        unmounted.unwrap_or_else(|_late| Err(hangs()))
     }
 
     /// A process of the attachment pod that virt-controller has published for the volume.
@@ -221,10 +242,15 @@ impl Pass<'_> {
     /// Has the launcher attach the found volumes and detach others; returns the attached ones.
     async fn set_disks(
         &self,
+        wanted: &BTreeMap<&str, Wanted>,
         found: &BTreeMap<String, VolumeFacts>,
         next: &mut Plugged,
     ) -> BTreeMap<String, String> {
-        let state = self.link.state.clone().unwrap_or_default();
+        // Without the launcher's state the disks to keep are unknown.
+        let Some(state) = self.link.state.clone() else {
+            next.retry_in.get_or_insert(plugged::RETRY);
+            return BTreeMap::new();
+        };
         let Some(facts) = &self.entry.facts else {
             return state.disks;
         };
@@ -244,7 +270,7 @@ impl Pass<'_> {
                 }
             }
         }
-        let disks = match prepare::hot_disks(self.vmi, &self.pair.pod, facts, &rendered) {
+        let mut disks = match prepare::hot_disks(self.vmi, &self.pair.pod, facts, &rendered) {
             Ok(disks) => disks,
             Err(error) => {
                 tracing::warn!(
@@ -254,6 +280,7 @@ impl Pass<'_> {
                 return state.disks;
             }
         };
+        plugged::keep_attached(&mut disks, wanted, &state.disks);
         let with_source = |disk: &&HotDisk| disk.source.is_some();
         let names: BTreeSet<String> = disks
             .iter()
@@ -296,6 +323,25 @@ impl Pass<'_> {
                 known.disks
             }
         }
+    }
+}
+
+fn hangs() -> io::Error {
+    let message = "the storage of the volume does not respond";
+    io::Error::new(io::ErrorKind::TimedOut, message)
+}
+
+/// Looks again soon, and less often once the pod has not responded for long.
+fn await_pod(volume: &str, error: &BringError, next: &mut Plugged) {
+    let since = *next
+        .awaited
+        .entry(volume.to_owned())
+        .or_insert_with(Instant::now);
+    if since.elapsed() >= plugged::RESPONSE_TIMEOUT {
+        next.failures.insert(volume.to_owned(), not_mounted(error));
+        next.retry_in.get_or_insert(plugged::RETRY);
+    } else {
+        next.retry_in = Some(plugged::SOON);
     }
 }
 

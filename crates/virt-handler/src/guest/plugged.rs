@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -9,7 +10,9 @@ use kubevirt_api::{
     VirtualMachineInstance,
     vmi_status::{VolumePhase as Phase, VolumeStatus},
 };
-use model::Guest;
+use launcher_channel::{HotDisk, HotDiskKind};
+use model::{Guest, paths};
+use parking_lot::Mutex;
 use reasons::Reason;
 use tokio::time::Instant;
 
@@ -17,6 +20,10 @@ use tokio::time::Instant;
 pub(super) const RETRY: Duration = Duration::from_secs(3);
 /// Until an attachment pod that has just started is looked at again.
 pub(super) const SOON: Duration = Duration::from_millis(200);
+/// How long storage may take to give a volume to the guest, or to release it.
+pub(super) const STORAGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// An attachment pod that has not responded for longer probably will not soon.
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A guest that has not released a disk for longer probably will not.
 pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -35,11 +42,43 @@ pub(crate) struct Plugged {
     pub(super) mounted: BTreeSet<String>,
     pub(super) unmounted: BTreeSet<String>,
     pub(super) failures: BTreeMap<String, Failure>,
+    /// The volumes that threads of earlier passes still work on.
+    pub(super) works: Works,
+    /// Since when the attachment pod of each volume has not responded.
+    pub(super) awaited: BTreeMap<String, Instant>,
     /// Since when each disk is to leave the guest.
     pub(super) leaving: BTreeMap<String, Instant>,
     /// The disks last requested, when, and over which connection.
     pub(super) requested: Option<(BTreeSet<String>, Instant, u64)>,
     pub(super) retry_in: Option<Duration>,
+}
+
+/// Volumes that a thread works on. It may hang with the storage, so each volume has one at most.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Works(Arc<Mutex<BTreeSet<String>>>);
+
+/// Held by the thread that works on a volume.
+#[derive(Debug)]
+pub(super) struct Work {
+    all: Works,
+    volume: String,
+}
+
+impl Works {
+    /// `None` while another thread works on the volume.
+    pub(super) fn begin(&self, volume: &str) -> Option<Work> {
+        let is_first = self.0.lock().insert(volume.to_owned());
+        is_first.then(|| Work {
+            all: self.clone(),
+            volume: volume.to_owned(),
+        })
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.all.0.lock().remove(&self.volume);
+    }
 }
 
 /// Why a volume could not be attached or detached.
@@ -82,6 +121,39 @@ pub(super) fn wanted(vmi: &VirtualMachineInstance) -> BTreeMap<&str, Wanted> {
             (volume.name.as_str(), wanted)
         })
         .collect()
+}
+
+/// Keeps disks in the request that the guest has and is not to lose, though their volumes cannot be used
+/// now: the launcher removes every disk that a request lacks.
+pub(super) fn keep_attached(
+    disks: &mut Vec<HotDisk>,
+    wanted: &BTreeMap<&str, Wanted>,
+    attached: &BTreeMap<String, String>,
+) {
+    for volume in attached.keys() {
+        let stays = matches!(
+            wanted.get(volume.as_str()),
+            Some(Wanted::Attached | Wanted::Nothing)
+        );
+        let is_usable = |disk: &HotDisk| disk.volume == *volume && disk.source.is_some();
+        if !stays || disks.iter().any(is_usable) {
+            continue;
+        }
+        // An empty drive would eject its medium.
+        disks.retain(|disk| disk.volume != *volume);
+        // The launcher neither attaches nor changes a disk of this kind that the guest has.
+        disks.push(HotDisk {
+            volume: volume.clone(),
+            xml: String::new(),
+            source: Some(format!(
+                "{}/{}",
+                paths::hotplugged(volume),
+                paths::CLAIM_IMAGE
+            )),
+            kind: HotDiskKind::Disk,
+            prepare: None,
+        });
+    }
 }
 
 /// The status of all volumes: those of the guest's start, then the hot-plugged ones.
@@ -210,6 +282,69 @@ mod tests {
         let at_start = json!([{"name": "v", "target": "vda"}]);
         assert!(!is_concerned(&vmi(&json!([hot("v")]), &at_start)));
         assert!(is_concerned(&vmi(&json!([]), &json!([entry("Ready")]))));
+    }
+
+    #[test]
+    fn volume_has_one_thread_at_most() {
+        let works = Plugged::default().works;
+        let work = works.begin("v");
+        assert!(work.is_some() && works.clone().begin("v").is_none());
+        assert!(works.begin("w").is_some());
+        drop(work);
+        assert!(works.begin("v").is_some());
+    }
+
+    #[test]
+    fn attached_disk_stays_although_its_volume_cannot_be_used_now() {
+        let disk = |volume: &str, source: Option<&str>| HotDisk {
+            volume: volume.to_owned(),
+            xml: "<disk/>".to_owned(),
+            source: source.map(str::to_owned),
+            kind: HotDiskKind::Medium,
+            prepare: None,
+        };
+        let attached = BTreeMap::from([("v".to_owned(), "sda".to_owned())]);
+        for (state, disks, expected) in [
+            // It could be rendered.
+            (
+                Some(Wanted::Attached),
+                vec![disk("v", Some("/v"))],
+                vec![("v", false)],
+            ),
+            (
+                Some(Wanted::Attached),
+                vec![disk("w", Some("/w"))],
+                vec![("w", false), ("v", true)],
+            ),
+            // Its drive would be emptied.
+            (
+                Some(Wanted::Attached),
+                vec![disk("v", None)],
+                vec![("v", true)],
+            ),
+            (Some(Wanted::Nothing), vec![], vec![("v", true)]),
+            (Some(Wanted::Detached), vec![], vec![]),
+            (
+                Some(Wanted::Detached),
+                vec![disk("v", None)],
+                vec![("v", false)],
+            ),
+            (None, vec![], vec![]),
+        ] {
+            let wanted = state.map(|state| ("v", state)).into_iter().collect();
+            let mut found = disks;
+            keep_attached(&mut found, &wanted, &attached);
+            let shown: Vec<(&str, bool)> = found
+                .iter()
+                .map(|disk| (disk.volume.as_str(), disk.xml.is_empty()))
+                .collect();
+            assert_eq!(shown, expected, "{state:?}");
+            let kept = found.iter().filter(|disk| disk.xml.is_empty());
+            for disk in kept {
+                assert_eq!(disk.kind, HotDiskKind::Disk);
+                assert!(disk.source.is_some());
+            }
+        }
     }
 
     #[test]

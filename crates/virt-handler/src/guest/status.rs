@@ -8,9 +8,9 @@ use kubevirt_api::{
     conditions::{self, ConditionValue},
     domain::Machine,
     vmi_status::{
-        VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceNetworkInterface,
-        VirtualMachineInstancePhase as Phase, VirtualMachineInstancePhaseTransitionTimestamp,
-        VirtualMachineInstanceStatus, VolumeStatus,
+        VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Condition,
+        VirtualMachineInstanceNetworkInterface, VirtualMachineInstancePhase as Phase,
+        VirtualMachineInstancePhaseTransitionTimestamp, VirtualMachineInstanceStatus, VolumeStatus,
     },
 };
 use launcher_channel::{DomainState, GuestState};
@@ -43,7 +43,7 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) unready: Option<Unready<'a>>,
     /// The CPU model of this host is obsolete, so no other node offers it.
     pub(crate) host_model_is_obsolete: bool,
-    /// Guests of this node can migrate: there are other nodes, and the feature is on.
+    /// This node can exchange guests with others.
     pub(crate) can_migrate: bool,
 }
 
@@ -139,6 +139,12 @@ fn set_conditions(
     set_progress(list, migration.filter(|_| *phase == Phase::Running), now);
     if *phase != Phase::Running {
         conditions::remove(list, &Condition::Paused);
+        let synchronized = conditions::find(list, &Condition::Synchronized);
+        let reason = synchronized.and_then(|condition| condition.reason.as_deref());
+        // What a guest lacked does not explain its end.
+        if reason == Some(Reason::FilesystemLost.as_str()) {
+            conditions::remove(list, &Condition::Synchronized);
+        }
         agent::set_conditions(list, None, now);
         return;
     }
@@ -178,8 +184,29 @@ fn set_conditions(
             }
         }
     }
-    conditions::remove(list, &Condition::Synchronized);
+    set_synchronized(list, state, now);
     agent::set_conditions(list, state.and_then(|state| state.agent.as_deref()), now);
+}
+
+/// False while the guest lacks a part of its spec.
+fn set_synchronized(
+    list: &mut Vec<VirtualMachineInstanceCondition>,
+    state: Option<&GuestState>,
+    now: &Time,
+) {
+    let lost = state.map_or(&[][..], |state| state.lost_filesystems.as_slice());
+    if lost.is_empty() {
+        conditions::remove(list, &Condition::Synchronized);
+        return;
+    }
+    let message = format!(
+        "the guest cannot use the filesystem {} any more: its server has ended",
+        lost.join(", ")
+    );
+    let reason = Reason::FilesystemLost;
+    let message = reason.advise(&message);
+    let lost = ConditionValue::fails(reason, &message);
+    conditions::set(list, Condition::Synchronized, &lost, now);
 }
 
 /// The status of a VMI whose guest cannot be started: waiting with the reason in its condition after
@@ -246,6 +273,34 @@ mod tests {
 
     fn now() -> Time {
         Time(jiff::Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn lost_filesystem_is_reported_until_the_guest_has_ended() {
+        let after = |before: &VirtualMachineInstance, domain, lost: &[&str]| {
+            let state = GuestState {
+                domain: Some(domain),
+                lost_filesystems: lost.iter().map(ToString::to_string).collect(),
+                ..GuestState::default()
+            };
+            desired(before, &input(&state), &now())
+        };
+        let message = |status: &VirtualMachineInstanceStatus| {
+            let found = conditions::find(&status.conditions, &Condition::Synchronized);
+            found.and_then(|condition| condition.message.clone())
+        };
+        let running = vmi(Phase::Running, None);
+        let lost = after(&running, DomainState::Running, &["a", "b"]);
+        let text = message(&lost).unwrap();
+        assert!(text.contains("the filesystem a, b any more"), "{text}");
+        let whole = after(&running, DomainState::Running, &[]);
+        assert_eq!(message(&whole), None);
+        let losing = VirtualMachineInstance {
+            status: Some(lost),
+            ..running
+        };
+        let ended = DomainState::Stopped(StopReason::Shutdown);
+        assert_eq!(message(&after(&losing, ended, &[])), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use model::Unsupported;
 use net_plan::PlanError;
 use reasons::Reason;
 
+use super::file_servers::PathNotMounted;
 use crate::volumes::StepError;
 
 /// Why a pod cannot be prepared for its guest.
@@ -23,6 +24,8 @@ pub(crate) enum PrepareError {
     Domain(#[from] RenderError),
     #[error(transparent)]
     Volume(#[from] StepError),
+    #[error(transparent)]
+    Filesystem(#[from] PathNotMounted),
     #[error("access the pod's files")]
     Pod(#[from] io::Error),
     #[error("let QEMU lock memory and run with realtime priority")]
@@ -39,7 +42,7 @@ impl PrepareError {
             Self::Network(error) => error.reason(),
             Self::Domain(RenderError::NotPlumbed { .. }) => Reason::InterfaceNotPlumbed,
             Self::Domain(RenderError::NoVsockAddress) => Reason::VsockAddressMissing,
-            Self::Domain(_) => Reason::DomainNotRenderable,
+            Self::Domain(_) | Self::Filesystem(_) => Reason::DomainNotRenderable,
             Self::Volume(StepError::CloudInit(_)) => Reason::CloudInitNotUsable,
             Self::Volume(StepError::Capacity(_)) => Reason::CapacityNotUsable,
             Self::Pod(_) => Reason::PodNotReachable,

@@ -1,6 +1,6 @@
-//! One stream per device: a new one closes the previous one.
+//! One stream per device: a new one closes the previous one, or takes another device that is free.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 use reconcile::Key;
@@ -24,8 +24,8 @@ pub(crate) struct ActiveStreams {
 
 /// The registration of a stream, removed on drop.
 #[derive(Debug)]
-pub(crate) struct StreamSlot<'a> {
-    streams: &'a ActiveStreams,
+pub(crate) struct StreamSlot {
+    streams: Arc<ActiveStreams>,
     device: Device,
     number: u64,
     /// Cancelled when another stream to the device opens.
@@ -34,7 +34,7 @@ pub(crate) struct StreamSlot<'a> {
 
 impl ActiveStreams {
     /// Registers a stream and closes the previous one.
-    pub(crate) fn acquire(&self, key: Key, device: &'static str) -> StreamSlot<'_> {
+    pub(crate) fn acquire(self: &Arc<Self>, key: Key, device: &'static str) -> StreamSlot {
         let closed = CancellationToken::new();
         let device = (key, device);
         let mut open = self.open.lock();
@@ -51,11 +51,34 @@ impl ActiveStreams {
         };
         open.insert(device.clone(), active);
         StreamSlot {
-            streams: self,
+            streams: Arc::clone(self),
             device,
             number,
             closed,
         }
+    }
+
+    /// Registers a stream to the first of these devices that has none.
+    pub(crate) fn acquire_free(
+        self: &Arc<Self>,
+        key: &Key,
+        devices: &[&'static str],
+    ) -> Option<StreamSlot> {
+        let closed = CancellationToken::new();
+        let mut open = self.open.lock();
+        let mut devices = devices.iter().map(|device| (key.clone(), *device));
+        let device = devices.find(|device| !open.contains_key(device))?;
+        let active = Active {
+            number: 0,
+            closed: closed.clone(),
+        };
+        open.insert(device.clone(), active);
+        Some(StreamSlot {
+            streams: Arc::clone(self),
+            device,
+            number: 0,
+            closed,
+        })
     }
 
     pub(crate) fn is_active(&self, key: &Key, device: &'static str) -> bool {
@@ -63,7 +86,14 @@ impl ActiveStreams {
     }
 }
 
-impl Drop for StreamSlot<'_> {
+impl StreamSlot {
+    /// The device that it is connected to.
+    pub(crate) fn device(&self) -> &'static str {
+        self.device.1
+    }
+}
+
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         let mut open = self.streams.open.lock();
         if open
@@ -81,7 +111,7 @@ mod tests {
 
     #[test]
     fn second_stream_closes_the_first_and_stays_active() {
-        let streams = ActiveStreams::default();
+        let streams = Arc::new(ActiveStreams::default());
         let key = Key::new("default", "vm");
         let first = streams.acquire(key.clone(), "console");
         let second = streams.acquire(key.clone(), "console");
@@ -91,5 +121,18 @@ mod tests {
         assert!(streams.is_active(&key, "console"));
         drop(second);
         assert!(!streams.is_active(&key, "console"));
+    }
+
+    #[test]
+    fn streams_to_any_of_several_devices_take_free_ones() {
+        let streams = Arc::new(ActiveStreams::default());
+        let key = Key::new("default", "vm");
+        let take = || streams.acquire_free(&key, &["a", "b"]);
+        let (first, second) = (take().unwrap(), take().unwrap());
+        assert_eq!((first.device(), second.device()), ("a", "b"));
+        assert!(take().is_none());
+        drop(first);
+        assert_eq!(take().unwrap().device(), "a");
+        assert!(!second.closed.is_cancelled());
     }
 }

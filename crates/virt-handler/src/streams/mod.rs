@@ -3,6 +3,7 @@
 //!
 //! The paths end like those of the aggregated API. A caller must authenticate as `virt-api` by
 //! certificate; `virt-api` has authorised the user. A new stream to a device closes the previous one.
+//! A USB device takes a free port of the guest.
 
 mod active_streams;
 mod copy;

@@ -1,12 +1,14 @@
-//! Opening the console and the screen of a guest.
+//! Opening the console, the screen and the USB ports of a guest.
 
 use axum::{
     extract::{Path, Query, State, WebSocketUpgrade},
     http::StatusCode,
     response::Response,
 };
+use model::paths;
 use reconcile::Key;
 use serde::Deserialize;
+use tokio::net::UnixStream;
 
 use super::{
     copy::{self, Stream},
@@ -35,6 +37,15 @@ const VNC: Device = Device {
     name: "vnc",
     socket: "virt-vnc",
 };
+
+const USB: &str = "usbredir";
+/// The sockets of the ports for devices of clients.
+const USB_SOCKETS: [&str; paths::USB_SLOTS] = [
+    "virt-usbredir-0",
+    "virt-usbredir-1",
+    "virt-usbredir-2",
+    "virt-usbredir-3",
+];
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,29 +80,65 @@ pub(super) async fn vnc(
     open(state, key, VNC, upgrade).await
 }
 
+pub(super) async fn usb(
+    State(state): State<StreamsState>,
+    Path((namespace, name)): Path<(String, String)>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let key = Key::new(namespace, name);
+    // Taken before the connection, since QEMU lets further ones wait.
+    let Some(slot) = state.streams.acquire_free(&key, &USB_SOCKETS) else {
+        return error_response(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "ServiceUnavailable",
+            "all USB ports of the guest are in use; end another redirection",
+        );
+    };
+    let device = Device {
+        name: USB,
+        socket: slot.device(),
+    };
+    let stream = match connect(&state, &key, device).await {
+        Ok(stream) => stream,
+        Err(response) => return *response,
+    };
+    accept(upgrade).on_upgrade(async move |socket| {
+        let _counted = metrics::STREAMS.hold([USB]);
+        copy::join(socket, Stream::split(stream), &slot.closed).await;
+    })
+}
+
 async fn open(
     state: StreamsState,
     key: Key,
     device: Device,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    let Some((pod, vmi)) = state.guest(&key) else {
-        return guest_not_found(&key);
-    };
-    let uid = vmi.metadata.uid.clone().unwrap_or_default();
-    let connected = match state.guests.pods_dir().open(&pod, "private") {
-        Ok(volume) => volume.connect(&format!("{uid}/{}", device.socket)).await,
-        Err(error) => Err(error),
-    };
-    let stream = match connected {
+    let stream = match connect(&state, &key, device).await {
         Ok(stream) => stream,
-        Err(error) => return device_error(device.name, &error),
+        Err(response) => return *response,
     };
     accept(upgrade).on_upgrade(async move |socket| {
         let slot = state.streams.acquire(key, device.name);
         let _counted = metrics::STREAMS.hold([device.name]);
         copy::join(socket, Stream::split(stream), &slot.closed).await;
     })
+}
+
+async fn connect(
+    state: &StreamsState,
+    key: &Key,
+    device: Device,
+) -> Result<UnixStream, Box<Response>> {
+    let Some((pod, vmi)) = state.guest(key) else {
+        return Err(Box::new(guest_not_found(key)));
+    };
+    let uid = vmi.metadata.uid.clone().unwrap_or_default();
+    let connected = match state.guests.pods_dir().open(&pod, "private") {
+        Ok(volume) => volume.connect(&format!("{uid}/{}", device.socket)).await,
+        Err(error) => Err(error),
+    };
+    connected.map_err(|error| Box::new(device_error(device.name, &error)))
 }
 
 /// A websocket of our protocol, with limits on what a user may send in one piece.

@@ -18,7 +18,7 @@ use serving::Peer;
 use super::{
     active_streams::ActiveStreams,
     forward::{OpenForwards, forward},
-    open::{console, vnc},
+    open::{console, usb, vnc},
     response::error_response,
     upload,
     verbs::{PNG, call, fetch, freeze, query_agent, thaw, usage},
@@ -66,6 +66,7 @@ pub(crate) fn router(state: StreamsState) -> Router {
     Router::new()
         .route(&format!("{guest}/console"), get(console))
         .route(&format!("{guest}/vnc"), get(vnc))
+        .route(&format!("{guest}/usbredir"), get(usb))
         .route(
             &format!("{guest}/portforward/{{port}}/{{protocol}}"),
             get(forward),

@@ -110,6 +110,7 @@ pub(crate) async fn hand_over(
     let external: Vec<ExternalVolume> = guest
         .volumes
         .iter()
+        .filter(|volume| !guest.is_filesystem(volume.name) || claims.is_block(volume.name))
         .filter_map(|volume| ExternalVolume::of(volume, claims))
         .collect();
     if external.is_empty() {

@@ -34,8 +34,10 @@ pub(crate) struct CapacityNotUsable {
 
 /// All steps, in the order of the volumes.
 pub(crate) fn steps(guest: &Guest<'_>, claims: &Claims) -> Result<Vec<Prepare>, StepError> {
+    // The guest mounts the directory of a filesystem as it is.
     let volumes = guest.volumes.iter();
     volumes
+        .filter(|volume| !guest.is_filesystem(volume.name))
         .filter_map(|volume| step(guest, claims, volume).transpose())
         .collect()
 }

@@ -22,12 +22,15 @@ mod migration;
 
 mod agent_link;
 mod content;
+mod device_servers;
 mod dhcp_servers;
 mod disks;
 mod domain_xml;
 mod ending;
 mod faults;
+mod file_servers;
 mod io_retry;
+mod passt_servers;
 mod record;
 mod refusal;
 mod replies;

@@ -103,6 +103,8 @@ impl Guest {
                 self.io_retry.observe(storage, Instant::now());
                 if let Some(record) = self.store.record() {
                     self.dhcp.start(&record.plan.dhcp);
+                    self.files.adopt(&record.plan.filesystems);
+                    self.passt.adopt(&record.plan.passt);
                 }
             }
             Status::Ended(reason) => {
@@ -114,6 +116,8 @@ impl Guest {
                 self.agent = AgentLink::Unknown;
                 self.shutdown = None;
                 self.dhcp.stop();
+                self.files.stop();
+                self.passt.stop();
             }
         }
         self.status = Some(status);
@@ -139,6 +143,7 @@ impl Guest {
             agent: self.agent.report(),
             failed_pings: self.failed_pings.count(),
             qemu_signal: ending.signal,
+            lost_filesystems: self.files.lost(),
             domain,
             machine: self.machine.clone(),
             shutting_down: alive && self.shutdown.is_some(),

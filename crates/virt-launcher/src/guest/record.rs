@@ -267,6 +267,8 @@ mod tests {
             console_to_log: false,
             agent_probes_paused: false,
             credentials: Vec::new(),
+            filesystems: Vec::new(),
+            passt: Vec::new(),
             separate_cpus: Vec::new(),
             grace_seconds: 1,
         }

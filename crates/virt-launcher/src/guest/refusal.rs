@@ -6,6 +6,8 @@ use error_chain::error_chain;
 use launcher_channel::Reply;
 use reasons::Reason;
 
+use super::file_servers::FileServerError;
+use super::passt_servers::PasstError;
 use crate::prepare::PrepareError;
 
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +36,10 @@ pub(crate) enum Refusal {
     NotReceived,
     #[error("failed to prepare the guest's files")]
     Prepare(#[source] PrepareError),
+    #[error("failed to share a directory with the guest")]
+    Filesystem(#[from] FileServerError),
+    #[error("failed to connect the guest to the pod's network")]
+    Passt(#[from] PasstError),
     #[error("failed to keep other threads off the guest's CPUs")]
     Separate(#[source] io::Error),
     #[error("failed to define the guest")]
@@ -65,6 +71,8 @@ impl Refusal {
             }
             Self::Terminating => Reason::Ending,
             Self::Prepare(error) => error.reason(),
+            Self::Filesystem(_) => Reason::FilesystemNotServed,
+            Self::Passt(_) => Reason::PasstNotStarted,
             Self::Separate(_) => Reason::PrepareFailed,
             Self::Define(_) => Reason::DomainInvalid,
             Self::Start { .. } => Reason::StartFailed,
@@ -91,6 +99,8 @@ impl Refusal {
             // The new node of the guest answers soon.
             | Self::HandedOver
             | Self::StillRunning
+            | Self::Filesystem(_)
+            | Self::Passt(_)
             | Self::Separate(_)
             | Self::Define(_)
             | Self::Libvirt(_)

@@ -6,6 +6,7 @@ use launcher_channel::{GuestPlan, StopReason};
 use libvirt::{Connection, Domain, DomainUuid, StartMode};
 use tokio::time::Instant;
 
+use super::file_servers;
 use super::link::LINK_TIMEOUT;
 use super::refusal::Refusal;
 use super::separate;
@@ -68,18 +69,21 @@ impl Guest {
         };
         let was_interrupted = record.phase == Phase::Starting;
         let (steps, servers) = (plan.prepare.clone(), plan.dhcp.clone());
+        let (filesystems, passt) = (plan.filesystems.clone(), plan.passt.clone());
         let cpus = plan.separate_cpus.clone();
         // Shared instead of copied: the XML may be large, and memory once touched is not returned.
         let xml: Arc<str> = plan.domain_xml.as_str().into();
-        let prepared = self
-            .tasks
-            .spawn_blocking(move || prepare::all(&steps))
-            .await;
-        prepared
-            .map_err(std::io::Error::other)?
-            .map_err(Refusal::Prepare)?;
+        let directories = filesystems.clone();
+        let prepare = move || {
+            prepare::all(&steps).map_err(Refusal::Prepare)?;
+            Ok::<_, Refusal>(file_servers::check(&directories)?)
+        };
+        let prepared = self.tasks.spawn_blocking(prepare).await;
+        prepared.map_err(std::io::Error::other)??;
         self.dhcp.start(&servers);
         separate::keep_to(&cpus).map_err(Refusal::Separate)?;
+        self.files.start(&filesystems)?;
+        self.passt.start(&passt).await?;
         let domain = connection.define(&xml).await.map_err(Refusal::Define)?;
         failpoints::after("virt-launcher/guest/define");
         if was_interrupted {

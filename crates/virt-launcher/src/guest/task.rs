@@ -16,9 +16,11 @@ use super::content::ContentTurn;
 use super::dhcp_servers::DhcpServers;
 use super::disks::Disks;
 use super::faults::Faults;
+use super::file_servers::FileServers;
 use super::io_retry::IoRetry;
 use super::link::ConnectFailures;
 use super::migration::Migrations;
+use super::passt_servers::PasstServers;
 use super::record::RecordStore;
 use super::shutdown::Shutdown;
 use super::status::{Phase, Status, given_up};
@@ -65,6 +67,8 @@ pub(crate) struct Guest {
     pub(super) dhcp: DhcpServers,
     /// The hot-plugged disks, as of the last query.
     pub(super) disks: Disks,
+    pub(super) files: FileServers,
+    pub(super) passt: PasstServers,
     pub(super) content_turn: ContentTurn,
     pub(super) migrations: Migrations,
     /// The pod is terminating.
@@ -101,6 +105,8 @@ impl Guest {
             Some(_) => None,
         };
         let dhcp = DhcpServers::new(tasks.clone());
+        let files = FileServers::new(tasks.clone());
+        let passt = PasstServers::new(tasks.clone());
         let thaw = ThawTimer::open(paths.thaw());
         let failed_pings = FailedPings::listen(&paths.failed_pings());
         // The phase may have been recorded before the guest was given up.
@@ -132,6 +138,8 @@ impl Guest {
             shutdown: None,
             dhcp,
             disks: Disks::default(),
+            files,
+            passt,
             content_turn: ContentTurn::default(),
             migrations,
             terminating: false,
@@ -156,12 +164,15 @@ impl Guest {
                 event = next_event(&mut self.link) => self.on_event(event).await,
                 () = self.agent.changed() => self.publish(),
                 () = self.failed_pings.rises() => self.publish(),
+                () = self.files.next_end() => {}
                 event = self.migrations.next() => self.on_migration(event).await,
                 Some(command) = commands.recv() => self.on_command(command).await,
                 () = tokio::time::sleep_until(timer) => self.on_timer().await,
             }
         }
         self.dhcp.stop();
+        self.files.stop();
+        self.passt.stop();
     }
 
     fn is_over(&self) -> bool {
@@ -187,7 +198,7 @@ impl Guest {
         let shutdown = self.shutdown.as_ref().map(Shutdown::next);
         let far = Instant::now() + Duration::from_hours(1);
         let retry = self.link.is_some().then(|| self.io_retry.next()).flatten();
-        [reconnect, shutdown, retry]
+        [reconnect, shutdown, retry, self.files.next()]
             .into_iter()
             .flatten()
             .min()
@@ -200,6 +211,12 @@ impl Guest {
         }
         self.tick_shutdown().await;
         self.tick_io_retry().await;
+        if self.is_alive() {
+            self.files.settle(Instant::now());
+            self.publish();
+        } else {
+            self.files.forget_ends();
+        }
     }
 
     /// Resumes a guest that was paused by an I/O error: its storage may work again.
@@ -271,6 +288,8 @@ mod tests {
             console_to_log: false,
             agent_probes_paused: false,
             credentials: Vec::new(),
+            filesystems: Vec::new(),
+            passt: Vec::new(),
             separate_cpus: Vec::new(),
             grace_seconds: 0,
         }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use secrecy::{ExposeSecret, SecretString};
 
 use crate::requests::{self, RequestTimeout};
 
@@ -28,6 +29,10 @@ pub struct Connection {
     /// Address of the API server
     #[arg(long, short, global = true, value_name = "URL")]
     pub server: Option<String>,
+    /// Proxy for all requests: http://, https:// or socks5:// and HOST:PORT [default: that of the
+    /// kubeconfig or of `HTTPS_PROXY`]
+    #[arg(long, global = true, value_name = "URL")]
+    pub proxy_url: Option<String>,
     /// File with the certificate of the server's authority
     #[arg(long, global = true, value_name = "FILE")]
     pub certificate_authority: Option<PathBuf>,
@@ -40,6 +45,12 @@ pub struct Connection {
     /// Bearer token
     #[arg(long, global = true)]
     pub token: Option<String>,
+    /// User of basic authentication
+    #[arg(long, global = true, value_name = "NAME")]
+    pub username: Option<String>,
+    /// Password of basic authentication
+    #[arg(long, global = true)]
+    pub password: Option<SecretString>,
     /// Name to expect in the server's certificate
     #[arg(long, global = true, value_name = "NAME")]
     pub tls_server_name: Option<String>,
@@ -66,6 +77,17 @@ pub struct Connection {
     /// Group to act as; may be repeated
     #[arg(long = "as-group", global = true, value_name = "GROUP")]
     pub impersonate_groups: Vec<String>,
+    /// Uid to act as
+    #[arg(
+        long = "as-uid",
+        global = true,
+        value_name = "UID",
+        requires = "impersonate"
+    )]
+    pub impersonate_uid: Option<String>,
+    /// Has no effect: responses are never compressed
+    #[arg(long, global = true, hide = true)]
+    pub disable_compression: bool,
 }
 
 impl Connection {
@@ -79,12 +101,21 @@ impl Connection {
             ("--cluster", self.cluster.clone()),
             ("--user", self.user.clone()),
             ("--server", self.server.clone()),
+            ("--proxy-url", self.proxy_url.clone()),
             ("--certificate-authority", file(&self.certificate_authority)),
             ("--client-certificate", file(&self.client_certificate)),
             ("--client-key", file(&self.client_key)),
             ("--token", self.token.clone()),
+            ("--username", self.username.clone()),
+            (
+                "--password",
+                self.password
+                    .as_ref()
+                    .map(|it| it.expose_secret().to_owned()),
+            ),
             ("--tls-server-name", self.tls_server_name.clone()),
             ("--as", self.impersonate.clone()),
+            ("--as-uid", self.impersonate_uid.clone()),
         ];
         let groups = self.impersonate_groups.iter();
         let groups = groups.map(|group| ("--as-group", Some(group.clone())));

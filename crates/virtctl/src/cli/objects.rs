@@ -6,6 +6,7 @@ use crate::commands::{
     credentials::Credentials,
     expand::Expand,
     expose::Expose,
+    guestfs::Guestfs,
     image_upload::ImageUpload,
     log_verbosity::Adm,
     logs::Logs,
@@ -50,9 +51,10 @@ Examples:
   virtctl run debian --image quay.io/containerdisks/debian:13 --username debian
   virtctl run web --image https://example.org/debian.qcow2 --size 20Gi --memory 2Gi
   virtctl run test --image quay.io/containerdisks/cirros --console
+  virtctl run mine --image ./debian.qcow2
 
 The image must have cloud-init, which gets the key. The address of a disk image needs an importer of data \
-volumes in the cluster.")]
+volumes in the cluster. A file is uploaded first, which needs CDI; its data volume stays when the VM is deleted.")]
     Run(Box<Run>),
     /// Show CPU, memory, disk and network of guests, live
     #[command(after_help = "\
@@ -65,6 +67,14 @@ CPU is in percent of one CPU, memory what QEMU has on the node. On a terminal th
 until the command is ended; otherwise once. Requires the right to read usage of VMIs, which the role view \
 has.")]
     Top(Top),
+    /// Open a shell with tools for disks and file systems beside a claim
+    #[command(after_help = "\
+Example: virtctl guestfs data --vm myvm
+
+Starts a pod with the tools of libguestfs. It has a claim with a file system at /disk, and one in block mode as \
+/dev/vda. The pod is removed when the shell ends. No other pod may use the claim: stop the VM first, and start \
+it after the end of the shell. Without a terminal, the commands are read from standard input.")]
+    Guestfs(Guestfs),
     /// Upload a disk image into a data volume or claim
     #[command(after_help = "\
 Examples:

@@ -1,6 +1,6 @@
 //! `console`: connects the terminal to the guest's serial port.
 
-use std::{io::IsTerminal, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures::{SinkExt, StreamExt};
@@ -19,6 +19,7 @@ use crate::{
     connect::Cluster,
     printer::Printer,
     subresource::{NotOpened, Stream, open, path, plain},
+    terminal::RawMode,
 };
 
 /// Ctrl+]
@@ -194,30 +195,6 @@ async fn join(stream: Stream, printer: Printer, vmi: &str) -> Result<()> {
     tokio::select! {
         ended = typing => ended,
         ended = printing => ended,
-    }
-}
-
-/// The terminal passes every key to the guest until this is dropped.
-struct RawMode {
-    entered: bool,
-}
-
-impl RawMode {
-    fn enter() -> Result<Self> {
-        let entered = std::io::stdin().is_terminal();
-        if entered {
-            crossterm::terminal::enable_raw_mode().context("switch the terminal to raw mode")?;
-        }
-        Ok(Self { entered })
-    }
-}
-
-impl Drop for RawMode {
-    fn drop(&mut self) {
-        if self.entered {
-            // The terminal may be closed already.
-            drop(crossterm::terminal::disable_raw_mode());
-        }
     }
 }
 

@@ -14,8 +14,14 @@ const PLURAL: &str = "virtualmachineinstances";
 /// A subresource of a VMI.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subresource<'a> {
-    pub(crate) vmi: &'a str,
-    pub(crate) name: &'static str,
+    vmi: &'a str,
+    name: &'static str,
+}
+
+impl<'a> Subresource<'a> {
+    pub(crate) fn of(vmi: &'a str, name: &'static str) -> Self {
+        Self { vmi, name }
+    }
 }
 
 /// Prints a report of the guest agent.

@@ -49,18 +49,23 @@ pub struct LogVerbosity {
     /// Remove the settings of every component
     #[arg(long)]
     pub reset: bool,
+    /// virt-api
     #[arg(long, value_name = "0-9", num_args = 0..=1, require_equals = true,
           default_missing_value = SHOW, value_parser = clap::value_parser!(u8).range(0..=10))]
     pub virt_api: Option<u8>,
+    /// virt-controller
     #[arg(long, value_name = "0-9", num_args = 0..=1, require_equals = true,
           default_missing_value = SHOW, value_parser = clap::value_parser!(u8).range(0..=10))]
     pub virt_controller: Option<u8>,
+    /// virt-handler
     #[arg(long, value_name = "0-9", num_args = 0..=1, require_equals = true,
           default_missing_value = SHOW, value_parser = clap::value_parser!(u8).range(0..=10))]
     pub virt_handler: Option<u8>,
+    /// virt-launcher
     #[arg(long, value_name = "0-9", num_args = 0..=1, require_equals = true,
           default_missing_value = SHOW, value_parser = clap::value_parser!(u8).range(0..=10))]
     pub virt_launcher: Option<u8>,
+    /// virt-operator
     #[arg(long, value_name = "0-9", num_args = 0..=1, require_equals = true,
           default_missing_value = SHOW, value_parser = clap::value_parser!(u8).range(0..=10))]
     pub virt_operator: Option<u8>,

@@ -8,7 +8,7 @@ use quantity::Amount;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::vm_export::{self, Format};
+use super::vm_export::{self, Format, Way};
 use crate::{
     connect::Cluster,
     failure::Usage,
@@ -52,6 +52,12 @@ pub struct MemoryDump {
     /// Format of the file [default: gzip]
     #[arg(long, value_enum, requires = "output")]
     pub format: Option<Format>,
+    /// Download through the API server, without an address of the export server that this computer reaches
+    #[arg(long, requires = "output")]
+    pub port_forward: bool,
+    /// Has no effect: --port-forward needs no local port
+    #[arg(long, hide = true, requires = "port_forward")]
+    pub local_port: Option<u16>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -86,7 +92,12 @@ pub(crate) async fn memory_dump(
         Some(file) => {
             let claim = until_dumped(cluster, vm).await?;
             let format = flags.format.unwrap_or(Format::Gzip);
-            vm_export::download_claim(cluster, printer, &claim, (file, format)).await
+            let way = if flags.port_forward {
+                Way::Tunnel
+            } else {
+                Way::Address
+            };
+            vm_export::download_claim(cluster, printer, &claim, (file, format), way).await
         }
         None => Ok(()),
     }

@@ -90,21 +90,20 @@ pub(crate) async fn migrate(cluster: &Cluster, printer: Printer, flags: &Migrate
     Ok(())
 }
 
-/// Follows the newest migration of the VM.
+/// Follows the migration that was just asked for.
 async fn watch(cluster: &Cluster, printer: Printer, vm: &str) -> Result<()> {
     let path = of_vm(cluster, vm);
     let mut shown = String::new();
+    let mut uid = None;
     let mut has_bar = false;
     let mut ticks = tokio::time::interval(INTERVAL);
     loop {
         ticks.tick().await;
         let all = objects::list(cluster, &path).await?;
-        let newest = all
-            .iter()
-            .max_by_key(|one| text(one, "/metadata/creationTimestamp"));
-        let Some(migration) = newest else {
+        let Some(migration) = followed(&all, uid.as_deref()) else {
             bail!("the migration of VM {vm} was cancelled");
         };
+        uid = text(migration, "/metadata/uid").map(str::to_owned);
         if let Some((done, total)) = copied(migration) {
             printer.progress("Copying", done, total);
             has_bar = true;
@@ -133,6 +132,23 @@ async fn watch(cluster: &Cluster, printer: Printer, vm: &str) -> Result<()> {
             _ => printer.line(phase),
         }
     }
+}
+
+/// The migration with that UID, which others do not stand in for when it is gone. Before one is known, it is the
+/// newest of those that are not over.
+fn followed<'a>(all: &'a [Value], uid: Option<&str>) -> Option<&'a Value> {
+    if uid.is_some() {
+        return all.iter().find(|one| text(one, "/metadata/uid") == uid);
+    }
+    all.iter()
+        .max_by_key(|one| (!is_over(one), text(one, "/metadata/creationTimestamp")))
+}
+
+fn is_over(migration: &Value) -> bool {
+    matches!(
+        text(migration, "/status/phase"),
+        Some("Succeeded" | "Failed")
+    )
 }
 
 /// The migrations of a VM.
@@ -168,19 +184,16 @@ pub(crate) async fn cancel(
 ) -> Result<()> {
     let vm = &flags.vm;
     let migrations = objects::list(cluster, &of_vm(cluster, vm)).await?;
-    let active = migrations.iter().find(|migration| {
-        !matches!(
-            text(migration, "/status/phase"),
-            Some("Succeeded" | "Failed")
-        )
-    });
+    let active = migrations.iter().find(|migration| !is_over(migration));
     let Some(name) = active.and_then(|migration| text(migration, "/metadata/name")) else {
         bail!("VM {vm} has no migration that could be cancelled");
     };
     let path = objects::MIGRATION.named(&cluster.namespace, name);
     objects::delete(cluster, &path, dry_run_values(flags.dry_run)).await?;
     let note = dry_run_note(flags.dry_run);
-    printer.line(&format!("The migration of VM {vm} was cancelled{note}"));
+    printer.line(&format!(
+        "The migration of VM {vm} is being cancelled{note}"
+    ));
     Ok(())
 }
 
@@ -258,6 +271,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn one_migration_is_followed_to_its_end() {
+        let migration = |uid: &str, created: &str, phase: &str| json!({"metadata": {"uid": uid, "creationTimestamp": created}, "status": {"phase": phase}});
+        let before = migration("before", "2026-11-25T12:00:00Z", "Succeeded");
+        let new = migration("new", "2026-11-25T12:00:00Z", "Running");
+        let over = migration("new", "2026-11-25T12:00:00Z", "Failed");
+        let check = |all: &[&Value], uid: Option<&str>, expected: Option<&str>| {
+            let all: Vec<Value> = all.iter().copied().cloned().collect();
+            let found = followed(&all, uid).and_then(|one| text(one, "/metadata/uid"));
+            assert_eq!(found, expected, "{uid:?}");
+        };
+        check(&[&new, &before], None, Some("new"));
+        check(&[&before, &new], None, Some("new"));
+        check(&[&before, &over], Some("new"), Some("new"));
+        // It was cancelled, and is gone.
+        check(&[&before], Some("new"), None);
+        check(&[], None, None);
+    }
 
     #[test]
     fn progress_is_read_from_the_condition() {

@@ -5,6 +5,7 @@ pub(crate) mod credentials;
 pub(crate) mod expand;
 pub(crate) mod expose;
 pub(crate) mod guest;
+pub(crate) mod guestfs;
 pub(crate) mod image_upload;
 pub(crate) mod log_verbosity;
 pub(crate) mod logs;

@@ -465,10 +465,10 @@ async fn objects_that_a_guest_needs_are_missing() {
         environment.create_vm(name, "Always", disk(source)).await;
         environment.until_cause(name, id).await;
     }
-    let secure = json!({"domain": {"devices": {"clientPassthrough": {}}}});
-    environment.create_vm("secure", "Always", secure).await;
+    let metrics = json!({"domain": {"devices": {"downwardMetrics": {}}}});
+    environment.create_vm("metrics", "Always", metrics).await;
     environment
-        .until_cause("secure", "feature-not-supported")
+        .until_cause("metrics", "feature-not-supported")
         .await;
     environment.end().await;
 }

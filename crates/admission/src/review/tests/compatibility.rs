@@ -62,8 +62,8 @@ fn old_manifest_is_accepted_unchanged() {
 fn unsupported_field_is_accepted_with_a_remedy() {
     for (patch, warning) in [
         (
-            json!({ "domain": { "devices": { "clientPassthrough": {} } } }),
-            "spec.template.spec.domain.devices.clientPassthrough: leave it out",
+            json!({ "resourceClaims": [{ "name": "c", "resourceClaimName": "gpu" }] }),
+            "spec.template.spec.resourceClaims[0]: leave it out",
         ),
         (
             json!({

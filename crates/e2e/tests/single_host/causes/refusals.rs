@@ -30,7 +30,10 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
     test.apply_object(&migrates).await;
     test.apply_all([
         tiny_vm("taken"),
-        tiny_vm("redirecting").device("clientPassthrough", json!({})),
+        tiny_vm("tracking").disk_as(
+            &json!({"name": "more", "disk": {"bus": "virtio"}, "changedBlockTracking": true}),
+            &json!({"emptyDisk": {"capacity": "1Mi"}}),
+        ),
         with_fault(tiny_vm("refused"), "vmi-refused"),
         with_fault(tiny_vm("podless"), "pod-refused"),
         with_fault(tiny_vm("unheard"), "webhook-away"),
@@ -66,10 +69,10 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
             "describe vmi from-elsewhere",
         ),
         (
-            "redirecting",
+            "tracking",
             "feature-not-supported",
-            "clientPassthrough",
-            "edit vm redirecting",
+            "changedBlockTracking",
+            "edit vm tracking",
         ),
         (
             "refused",
@@ -97,7 +100,7 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
         let patch = ["patch", object, "--type=merge", free];
         test.kubectl(&patch).await.success();
     }
-    test.delete_vms(&["taken", "redirecting", "refused", "podless", "unheard"])
+    test.delete_vms(&["taken", "tracking", "refused", "podless", "unheard"])
         .await;
     let vmis = ["delete", "vmi", "taken", "from-elsewhere", "--wait=false"];
     test.kubectl(&vmis).await.success();

@@ -27,7 +27,7 @@ use crate::{
     api::Api,
     error::ApiError,
     registry::{Served, custom},
-    store::{Collection, EventKind, Key, Scope},
+    store::{self, Collection, EventKind, Key, Scope},
     verbs::{
         Call, Live,
         delete::{FOREGROUND, ORPHAN},
@@ -99,7 +99,7 @@ enum Item {
 }
 
 fn items(kind: EventKind, key: &Key, body: &[u8], previous: Option<&[u8]>) -> Vec<Item> {
-    let Ok(object) = serde_json::from_slice::<Value>(body) else {
+    let Ok(object) = store::metadata(body) else {
         return Vec::new();
     };
     if kind != EventKind::Deleted {
@@ -130,7 +130,7 @@ fn items(kind: EventKind, key: &Key, body: &[u8], previous: Option<&[u8]>) -> Ve
 
 /// Owners that a change released from waiting for this dependent.
 fn former_owners(object: &Value, previous: Option<&[u8]>, key: &Key) -> Vec<Item> {
-    let before = previous.and_then(|body| serde_json::from_slice::<Value>(body).ok());
+    let before = previous.and_then(|body| store::metadata(body).ok());
     let Some(before) = before else {
         return Vec::new();
     };
@@ -179,7 +179,7 @@ async fn check_everything(api: &Api, failed: &mut HashSet<Item>) -> Result<(), A
         loop {
             let page = api.store.list(&scope, after, Some(CHUNK)).await?;
             for stored in page.items {
-                let object = stored.parse()?;
+                let object = stored.parse_metadata()?;
                 let key = kind
                     .collection
                     .key(meta::namespace(&object), meta::name(&object));

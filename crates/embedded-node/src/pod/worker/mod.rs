@@ -175,6 +175,7 @@ impl Worker {
             bind: self.bind_stage(now),
             sandbox: self.tasks.sandbox.stage(now),
             volumes: self.tasks.volumes.stage(now),
+            refresh: self.tasks.refresh.stage(now),
             network: self.tasks.network.stage(now),
             containers: self.observe_containers(now),
             over: !self.lifecycle.is_active(),

@@ -77,9 +77,9 @@ fn failpoint(step: &claim::Step) -> Option<&'static str> {
 }
 
 /// Pods that use a claim.
-struct Users {
+pub(super) struct Users {
     consumer: Consumer,
-    usage: Usage,
+    pub(super) usage: Usage,
 }
 
 impl Claims {
@@ -97,7 +97,7 @@ impl Claims {
     }
 
     /// The pods that use the claim or wait for it.
-    fn users(&self, key: &Key) -> Users {
+    pub(super) fn users(&self, key: &Key) -> Users {
         let shared = &self.0;
         let node = Key::new("", shared.settings.node_name.as_str());
         let node = shared.node.get(&node);
@@ -156,8 +156,8 @@ impl Claims {
                 }}});
                 write(body).await?
             }
-            Step::Provision { class, mode } => {
-                self.provision(key, claim, &class, mode).await?;
+            Step::Provision { class, mode, data } => {
+                self.provision(key, claim, &class, mode, &data).await?;
                 return Ok(None);
             }
             Step::TakeVolume(name) => {

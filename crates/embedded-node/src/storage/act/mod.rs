@@ -42,6 +42,18 @@ pub(crate) enum StorageError {
         #[source]
         source: io::Error,
     },
+    #[error("read snapshot {snapshot}")]
+    ReadSnapshot {
+        snapshot: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("read the claims that may need snapshot {snapshot}")]
+    ReadClaims {
+        snapshot: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
     #[error("read the claim of volume {volume}")]
     Read {
         volume: String,
@@ -56,7 +68,9 @@ impl ReconcileError for StorageError {
             Self::Write(error) => error.reason(),
             Self::Backing(_) => Reason::ProvisioningFailed,
             Self::Disk { .. } => Reason::VolumeFailedDelete,
-            Self::Read { .. } => Reason::ServerUnavailable,
+            Self::Read { .. } | Self::ReadSnapshot { .. } | Self::ReadClaims { .. } => {
+                Reason::ServerUnavailable
+            }
         }
     }
 
@@ -68,7 +82,7 @@ impl ReconcileError for StorageError {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     tried: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, StorageError> {
@@ -78,18 +92,18 @@ async fn blocking<T: Send + 'static>(
         .map_err(|source| StorageError::Disk { tried, source })
 }
 
-fn with_finalizer(finalizers: Option<&Vec<String>>, one: &str) -> Vec<String> {
+pub(super) fn with_finalizer(finalizers: Option<&Vec<String>>, one: &str) -> Vec<String> {
     let mut all = finalizers.cloned().unwrap_or_default();
     all.push(one.to_owned());
     all
 }
 
-fn without_finalizer(finalizers: Option<&Vec<String>>, one: &str) -> Vec<String> {
+pub(super) fn without_finalizer(finalizers: Option<&Vec<String>>, one: &str) -> Vec<String> {
     let all = finalizers.into_iter().flatten();
     all.filter(|name| *name != one).cloned().collect()
 }
 
-async fn write_status<K>(api: &Api<K>, key: &Key, status: Value) -> Result<K, WriteError>
+pub(super) async fn write_status<K>(api: &Api<K>, key: &Key, status: Value) -> Result<K, WriteError>
 where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use super::{
     super::{
         PROVISIONER, VOLUME_PROTECTION,
-        backing::{Backing, BackingError, Mode, whole_blocks},
-        claim::{self, Event},
+        backing::{Backing, BackingError, Mode, Origin, whole_blocks},
+        claim::{self, DataSource, Event, Usage},
+        snapshots::Files,
         volume::PROVISIONED_BY,
         volume_name,
     },
@@ -27,6 +28,8 @@ struct NewVolume {
     name: String,
     mode: Mode,
     bytes: u64,
+    /// Copied into the volume.
+    origin: Option<Origin>,
 }
 
 impl Claims {
@@ -37,7 +40,23 @@ impl Claims {
         claim: &PersistentVolumeClaim,
         class: &str,
         mode: Mode,
+        data: &DataSource,
     ) -> Result<(), StorageError> {
+        let bytes = whole_blocks(claim::requested(claim).map_or(0, Amount::units));
+        let origin = match self.origin(key, data).await {
+            Ok(origin) => origin,
+            Err(message) => {
+                self.publish(key, claim, failed_provisioning(class, &message));
+                return Ok(());
+            }
+        };
+        if let Some(message) = origin
+            .as_ref()
+            .and_then(|origin| misfit(origin, mode, bytes))
+        {
+            self.publish(key, claim, failed_provisioning(class, &message));
+            return Ok(());
+        }
         let normal = |reason: Reason, message: String| {
             let kind = EventType::Normal;
             self.0
@@ -61,20 +80,16 @@ impl Claims {
             normal(Reason::Provisioning, message);
         }
         let name = volume_name(claim.metadata.uid.as_deref().unwrap_or_default());
-        let bytes = whole_blocks(claim::requested(claim).map_or(0, Amount::units));
         let backing = Backing::of_node(&self.0.settings.root);
-        let volume = NewVolume { name, mode, bytes };
+        let volume = NewVolume {
+            name,
+            mode,
+            bytes,
+            origin,
+        };
         if let Err(error) = self.make_backing(&backing, &volume).await {
-            let message = format!(
-                "failed to provision volume with StorageClass {class:?}: {}",
-                error_chain(&error)
-            );
-            let event = Event {
-                kind: EventType::Warning,
-                reason: Reason::ProvisioningFailed,
-                message,
-            };
-            self.publish(key, claim, event);
+            let message = error_chain(&error);
+            self.publish(key, claim, failed_provisioning(class, &message));
             return Err(error.into());
         }
         failpoints::after("embedded-node/storage/make-backing");
@@ -98,13 +113,61 @@ impl Claims {
         Ok(())
     }
 
+    /// The data on this host that the claim is to have, or what it waits for.
+    async fn origin(&self, key: &Key, data: &DataSource) -> Result<Option<Origin>, String> {
+        let storage = &self.0.storage;
+        match data {
+            DataSource::None => Ok(None),
+            DataSource::Snapshot(name) => {
+                let named = Key::new(key.namespace.as_str(), name.as_str());
+                let handle = storage.snapshots.handle(&named)?;
+                let files = Files::of_node(&self.0.settings.root);
+                let found = blocking("read a snapshot", move || files.origin(&handle)).await;
+                let found = found.map_err(|error| error_chain(&error))?;
+                found
+                    .map(Some)
+                    .ok_or_else(|| format!("the data of snapshot {named} is not on this host"))
+            }
+            DataSource::Claim(name) => {
+                let named = Key::new(key.namespace.as_str(), name.as_str());
+                let source = storage.claims.get(&named);
+                let source = source.ok_or_else(|| format!("claim {named} does not exist"))?;
+                let volume = claim::volume_name(&source)
+                    .filter(|_| claim::phase(&source) == "Bound")
+                    .ok_or_else(|| format!("claim {named} is not bound yet"))?;
+                if self.users(&named).usage == Usage::InUse {
+                    return Err(format!(
+                        "claim {named} is in use by a pod: stop the pod, or use a snapshot of the \
+                         claim as the data source"
+                    ));
+                }
+                let (backing, volume) =
+                    (Backing::of_node(&self.0.settings.root), volume.to_owned());
+                let found = blocking("read a volume", move || Ok(backing.origin(&volume))).await;
+                let found = found.map_err(|error| error_chain(&error))?;
+                found.map(Some).ok_or_else(|| {
+                    format!("the volume of claim {named} is not of provisioner {PROVISIONER}")
+                })
+            }
+        }
+    }
+
     async fn make_backing(
         &self,
         backing: &Backing,
         volume: &NewVolume,
     ) -> Result<(), BackingError> {
         let (backing, volume) = (backing.clone(), volume.clone());
-        let made = tokio::task::spawn_blocking(move || make_exclusively(&backing, &volume)).await;
+        let make = move || {
+            let NewVolume {
+                name,
+                mode,
+                bytes,
+                origin,
+            } = &volume;
+            backing.make(name, *mode, *bytes, origin.as_ref())
+        };
+        let made = tokio::task::spawn_blocking(make).await;
         made.unwrap_or_else(|error| {
             Err(BackingError::Make {
                 dir: self.0.settings.root.clone(),
@@ -128,11 +191,9 @@ impl Claims {
             .map(Arc::unwrap_or_clone);
         let policy = class.and_then(|class| class.reclaim_policy);
         let spec = claim.spec.clone().unwrap_or_default();
-        let NewVolume { name, mode, bytes } = volume;
-        let mode_name = match mode {
-            Mode::Filesystem => "Filesystem",
-            Mode::Block => "Block",
-        };
+        let NewVolume {
+            name, mode, bytes, ..
+        } = volume;
         json!({
             "apiVersion": "v1",
             "kind": "PersistentVolume",
@@ -144,7 +205,7 @@ impl Claims {
             "spec": {
                 "capacity": {"storage": capacity(claim, *bytes)},
                 "accessModes": spec.access_modes,
-                "volumeMode": mode_name,
+                "volumeMode": mode.name(),
                 "persistentVolumeReclaimPolicy": policy.as_deref().unwrap_or("Delete"),
                 "storageClassName": class_name,
                 "claimRef": reference(claim),
@@ -158,11 +219,29 @@ impl Claims {
     }
 }
 
-/// Makes one volume at a time, so that the space check counts all reservations.
-fn make_exclusively(backing: &Backing, volume: &NewVolume) -> Result<(), BackingError> {
-    static MAKING: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
-    let _one_at_a_time = MAKING.lock();
-    backing.make(&volume.name, volume.mode, volume.bytes)
+fn failed_provisioning(class: &str, message: &str) -> Event {
+    Event {
+        kind: EventType::Warning,
+        reason: Reason::ProvisioningFailed,
+        message: format!("failed to provision volume with StorageClass {class:?}: {message}"),
+    }
+}
+
+/// Why a volume of this mode and size cannot have a copy of the origin.
+fn misfit(origin: &Origin, mode: Mode, bytes: u64) -> Option<String> {
+    if origin.mode != mode {
+        return Some(format!(
+            "the data source has volumeMode {}: use the same volumeMode",
+            origin.mode.name()
+        ));
+    }
+    (bytes < origin.bytes).then(|| {
+        format!(
+            "requested volume size {bytes} is less than the size {} of the data source: request \
+             at least that size",
+            origin.bytes
+        )
+    })
 }
 
 /// The requested quantity as written if it is exactly the size, else the size in bytes.

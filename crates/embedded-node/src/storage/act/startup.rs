@@ -7,7 +7,7 @@ use reconcile::{Key, WriteError};
 use serde_json::json;
 
 use super::{
-    super::{CLASS, PROVISIONER, backing::Backing, in_use, volume_name},
+    super::{CLASS, PROVISIONER, backing::Backing, in_use, snapshots::Files, volume_name},
     MANAGER, blocking,
 };
 use crate::node::Shared;
@@ -50,6 +50,7 @@ pub(in super::super) async fn recover(shared: &Shared) {
     let work = move || {
         in_use::sweep(&root)?;
         backing.sweep()?;
+        Files::of_node(&root).sweep()?;
         for dir in backing.unrecorded() {
             tracing::warn!(
                 dir = %dir.display(),

@@ -15,8 +15,10 @@ use reasons::Reason;
 
 use super::{CLAIM_PROTECTION, PROVISIONER, backing::Mode};
 
+pub(crate) use fields::{
+    DataSource, data_source, has_finalizer, phase, requested, volume_mode, volume_name,
+};
 use fields::{annotation, class_name, is_for, mode};
-pub(crate) use fields::{has_finalizer, phase, requested, volume_mode, volume_name};
 use fitting::fitting;
 
 pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -59,6 +61,7 @@ pub(crate) enum Step {
     Provision {
         class: String,
         mode: Mode,
+        data: DataSource,
     },
     /// Writes the claim into the volume.
     TakeVolume(String),
@@ -161,10 +164,12 @@ fn unbound(observed: &Observed<'_>) -> Option<Step> {
     if let Some(volume) = observed.volumes.iter().find(refers_to_us) {
         return Some(Step::Bind(volume.metadata.name.clone()?));
     }
+    // No existing volume has the data.
+    let is_empty = data_source(claim) == Ok(DataSource::None);
     let Some(class_name) = class_name(claim) else {
         return match default_class(observed.classes) {
             Some(class) => Some(Step::SetClass(class)),
-            None => match fitting(observed, "") {
+            None => match fitting(observed, "").filter(|_| is_empty) {
                 Some(name) => Some(Step::TakeVolume(name)),
                 None => Some(no_volume()),
             },
@@ -186,7 +191,7 @@ fn unbound(observed: &Observed<'_>) -> Option<Step> {
             ))),
         };
     }
-    if let Some(name) = fitting(observed, class_name) {
+    if let Some(name) = fitting(observed, class_name).filter(|_| is_empty) {
         return Some(Step::TakeVolume(name));
     }
     if class_name.is_empty() {
@@ -222,16 +227,19 @@ fn provision(observed: &Observed<'_>, class: &StorageClass, class_name: &str) ->
         }
     }
     let spec = observed.claim.spec.as_ref()?;
-    if spec.data_source.is_some() || spec.data_source_ref.is_some() {
-        let message = format!(
-            "storage class {class_name:?} only makes empty volumes: the claim's dataSource is not \
-             supported"
-        );
-        return Some(Step::Publish(Event::warning(
-            Reason::ProvisioningFailed,
-            message,
-        )));
-    }
+    let data = match data_source(observed.claim) {
+        Ok(data) => data,
+        Err(source) => {
+            let message = format!(
+                "storage class {class_name:?} makes empty volumes and copies of snapshots and of \
+                 claims of the same namespace: the claim's dataSource {source} is not supported"
+            );
+            return Some(Step::Publish(Event::warning(
+                Reason::ProvisioningFailed,
+                message,
+            )));
+        }
+    };
     if spec.selector.is_some() {
         let message = "claim Selector is not supported";
         return Some(Step::Publish(Event::warning(
@@ -242,6 +250,7 @@ fn provision(observed: &Observed<'_>, class: &StorageClass, class_name: &str) ->
     Some(Step::Provision {
         class: class_name.to_owned(),
         mode: mode(observed.claim),
+        data,
     })
 }
 

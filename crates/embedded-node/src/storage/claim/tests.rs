@@ -127,6 +127,7 @@ fn local_claim_is_provisioned_for_its_first_consumer() {
         Some(Step::Provision {
             class: "local".into(),
             mode,
+            data: DataSource::None,
         })
     };
     assert_eq!(step(&new), provision(Mode::Filesystem));
@@ -217,4 +218,44 @@ fn failed_provisioning_publishes_a_reason() {
     let mut filled = case(claim(&named("local"), &json!({SELECTED_NODE: "here"})));
     filled.claim["spec"]["dataSource"] = json!({"kind": "VolumeSnapshot", "name": "s"});
     assert_eq!(reason(&filled), "ProvisioningFailed");
+}
+
+#[test]
+fn data_source_is_copied_and_never_taken_from_an_existing_volume() {
+    let snapshot = json!({
+        "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s",
+    });
+    let other = json!({"kind": "PersistentVolumeClaim", "name": "o"});
+    let elsewhere = json!({"kind": "PersistentVolumeClaim", "name": "o", "namespace": "else"});
+    let populator = json!({"apiGroup": "example.com", "kind": "Image", "name": "i"});
+    for (field, source, expected) in [
+        (
+            "dataSource",
+            &snapshot,
+            Some(DataSource::Snapshot("s".into())),
+        ),
+        (
+            "dataSourceRef",
+            &snapshot,
+            Some(DataSource::Snapshot("s".into())),
+        ),
+        ("dataSource", &other, Some(DataSource::Claim("o".into()))),
+        ("dataSourceRef", &elsewhere, None),
+        ("dataSourceRef", &populator, None),
+    ] {
+        let spec = json!({"storageClassName": "local", field: source});
+        let mut filled = case(claim(&spec, &json!({SELECTED_NODE: "here"})));
+        filled.volumes = vec![volume("free", "1Gi", "local", &Value::Null)];
+        match expected {
+            Some(data) => {
+                let provision = Step::Provision {
+                    class: "local".into(),
+                    mode: Mode::Filesystem,
+                    data,
+                };
+                assert_eq!(step(&filled), Some(provision), "{source}");
+            }
+            None => assert_eq!(reason(&filled), "ProvisioningFailed", "{source}"),
+        }
+    }
 }

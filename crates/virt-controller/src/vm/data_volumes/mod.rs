@@ -13,9 +13,10 @@ mod error;
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource as _, ResourceExt as _};
 use kubevirt_api::data_volume_status::DataVolumePhase as Phase;
-use kubevirt_api::{annotations, labels};
+use kubevirt_api::{VirtualMachine, annotations, labels};
 use reconcile::Key;
 use serde_json::{Value, json};
 
@@ -35,6 +36,7 @@ const GROUP: &str = "cdi.kubevirt.io";
 pub(super) struct Templated {
     pub(super) name: String,
     pub(super) data_volume: Option<Arc<DataVolume>>,
+    /// Whether a claim of its name exists that is not deleted together with a data volume.
     pub(super) has_claim: bool,
     /// The key of the claim to copy, if it does not exist.
     pub(super) missing_source: Option<Key>,
@@ -94,6 +96,9 @@ pub(super) fn readiness(observed: &Observed) -> Readiness {
                 ));
             }
             None => waits.push(format!("data volume {name} does not exist yet")),
+            Some(there) if is_leaving(&observed.vm, there) => {
+                waits.push(format!("data volume {name} is being deleted"));
+            }
             Some(there) => waits.extend(unpopulated(one, there)),
         }
     }
@@ -104,11 +109,24 @@ pub(super) fn readiness(observed: &Observed) -> Readiness {
     }
 }
 
+/// Whether the data volume is about to disappear: it is being deleted, or it is the one of a VM of the same
+/// name that was deleted before, and the garbage collector has not come to it yet.
+fn is_leaving(vm: &Vm, there: &DataVolume) -> bool {
+    let is_predecessor = |owner: &OwnerReference| {
+        owner.controller == Some(true)
+            && owner.kind == VirtualMachine::KIND
+            && owner.name == vm.name_any()
+            && Some(&owner.uid) != vm.metadata.uid.as_ref()
+    };
+    there.metadata.deletion_timestamp.is_some()
+        || there.owner_references().iter().any(is_predecessor)
+}
+
 fn unpopulated(one: &Templated, there: &DataVolume) -> Option<String> {
     let name = &one.name;
     match &there.phase {
         Phase::Succeeded | Phase::WaitForFirstConsumer | Phase::PendingPopulation => None,
-        Phase::Failed => Some(format!("data volume {name} has failed")),
+        Phase::Failed => Some(there.failure(name)),
         Phase::Unset => Some(format!("no importer has processed data volume {name} yet")),
         phase => Some(match &one.missing_source {
             Some(source) => format!(

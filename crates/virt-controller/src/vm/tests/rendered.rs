@@ -4,7 +4,8 @@ use kubevirt_api::vm_status::VirtualMachineStatus;
 use serde_json::{Value, json};
 
 use super::{NOW, observe, set, vm, vmi, with_volume};
-use crate::vm::plan::plan;
+use crate::vm::observe::Observed;
+use crate::vm::plan::{Step, plan};
 use crate::vm::status::{self, Done};
 use crate::vm::{revision, template};
 
@@ -33,14 +34,41 @@ fn snapshot_statuses_cover_every_volume() {
         with_claim,
         &json!({"name": "root", "containerDisk": {"image": "i"}}),
     );
-    let observed = observe(both, None);
-    let status = status::render(&observed, &plan(&observed), &Done::default());
-    let reported: Vec<(&str, bool)> = status
-        .volume_snapshot_statuses
-        .iter()
-        .map(|one| (one.name.as_str(), one.enabled))
-        .collect();
-    assert_eq!(reported, [("data", false), ("root", false)]);
+    let mut observed = observe(both, None);
+    let reported = |observed: &Observed| {
+        let status = status::render(observed, &plan(observed), &Done::default());
+        let all = status.volume_snapshot_statuses.into_iter();
+        all.map(|one| (one.name, one.enabled, one.reason))
+            .collect::<Vec<_>>()
+    };
+    let (data, root) = ("data".to_owned(), "root".to_owned());
+    let only_claims = Some("only persistent volume claims support snapshots".to_owned());
+    let missing = Some("its persistent volume claim does not exist".to_owned());
+    assert_eq!(
+        reported(&observed),
+        [
+            (data.clone(), false, missing),
+            (root.clone(), false, only_claims.clone())
+        ]
+    );
+    observed.copyable.insert(data.clone(), Ok(()));
+    assert_eq!(
+        reported(&observed),
+        [(data, true, None), (root, false, only_claims)]
+    );
+}
+
+#[test]
+fn vm_is_not_started_while_its_disks_are_copied_or_replaced() {
+    for (field, text) in [
+        ("snapshotInProgress", "snapshot nightly is in progress"),
+        ("restoreInProgress", "restore nightly is in progress"),
+    ] {
+        let locked = set(vm("Always"), &format!("/status/{field}"), json!("nightly"));
+        let plan = plan(&observe(locked, None));
+        assert!(!plan.steps.contains(&Step::CreateVmi), "{field}");
+        assert!(plan.waits_for.unwrap().contains(text), "{field}");
+    }
 }
 
 #[test]

@@ -54,7 +54,9 @@ fn restart_is_required_while_the_guest_differs_from_the_spec() {
     }
     let sized = set(same.clone(), "/instancetype", json!({"name": "small"}));
     assert_eq!(fields(sized), "instancetype.name");
-    let empty = set(same, "/template/spec/nodeSelector", Value::Null);
+    let empty = set(same.clone(), "/template/spec/nodeSelector", Value::Null);
+    assert_eq!(fields(empty), "NotRequired");
+    let empty = set(same, "/template/spec/tolerations", json!([]));
     assert_eq!(fields(empty), "NotRequired");
 
     let mut current = observe_changed(json!({}));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::super::data_volumes::{self, Templated};
@@ -55,6 +56,79 @@ fn starts_wait_for_data_volumes_by_their_phase() {
         let status = status::render(&observed, &plan, &Done::default());
         assert_eq!(status.created, None, "{case}");
     }
+}
+
+/// Its claim goes with it, as soon as the guest does not use it any more.
+#[test]
+fn vm_does_not_start_from_a_data_volume_that_is_about_to_disappear() {
+    // What is changed, and whether the VM starts.
+    type Case = (fn(&mut DataVolume), bool);
+    let observed_with = |change: fn(&mut DataVolume)| {
+        let mut there = DataVolume::clone(
+            templated("x", Some("Succeeded"), true)
+                .data_volume
+                .as_deref()
+                .unwrap(),
+        );
+        change(&mut there);
+        let mut observed = observe(vm("Always"), None);
+        observed.templates = vec![Templated {
+            data_volume: Some(Arc::new(there)),
+            ..templated("x", None, true)
+        }];
+        observed
+    };
+    let changes: [Case; 4] = [
+        (|_| {}, true),
+        (
+            |there| {
+                let now = "2026-11-25T12:00:00Z".parse().unwrap();
+                there.metadata.deletion_timestamp = Some(Time(now));
+            },
+            false,
+        ),
+        (
+            |there| {
+                there.metadata.owner_references.as_mut().unwrap()[0].uid = "before".to_owned();
+            },
+            false,
+        ),
+        (
+            |there| {
+                let owner = &mut there.metadata.owner_references.as_mut().unwrap()[0];
+                (owner.name, owner.uid) = ("b".to_owned(), "other".to_owned());
+            },
+            true,
+        ),
+    ];
+    for (change, starts) in changes {
+        let plan = plan(&observed_with(change));
+        assert_eq!(plan.steps.contains(&Step::CreateVmi), starts);
+        assert!(!plan.steps.contains(&Step::CreateDataVolume(0)));
+        if !starts {
+            let waits = plan.waits_for.unwrap();
+            assert!(waits.contains("is being deleted"), "{waits}");
+        }
+    }
+}
+
+#[test]
+fn vm_repeats_why_an_import_has_failed() {
+    let there = json!({
+        "metadata": {"name": "x"},
+        "status": {"phase": "Failed", "conditions": [
+            {"type": "Running", "status": "False", "reason": "DiskDoesNotFit", "message": "too large"}]},
+    });
+    let mut observed = observe(vm("Always"), None);
+    observed.templates = vec![Templated {
+        data_volume: Some(Arc::new(serde_json::from_value(there).unwrap())),
+        ..templated("x", None, true)
+    }];
+    let waits = plan(&observed).waits_for;
+    assert_eq!(
+        waits.as_deref(),
+        Some("data volume x has failed: too large")
+    );
 }
 
 #[test]

@@ -15,13 +15,13 @@ fn unsupported_vmi_gets_no_pod() {
         {"name": "a", "downwardMetrics": {}},
         {"name": "b", "emptyDisk": {"capacity": "1Gi"}},
     ]);
-    asking["spec"]["domain"] = json!({"devices": {"clientPassthrough": {}}});
+    asking["spec"]["domain"] = json!({"devices": {"downwardMetrics": {}}});
     let observed = observe(asking.clone(), None);
     let wanted = plan(&observed);
     assert!(wanted.steps.is_empty(), "{:?}", wanted.steps);
     assert_eq!(wanted.phase, Phase::Pending);
     let message = "this version cannot run it yet: spec.volumes[0].downwardMetrics: leave it \
-                   out; spec.domain.devices.clientPassthrough: leave it out";
+                   out; spec.domain.devices.downwardMetrics: leave it out";
     let problem = wanted.problem.clone().unwrap();
     assert_eq!(problem.message, message);
     let status = status::render(&observed, &wanted, &Done::default());

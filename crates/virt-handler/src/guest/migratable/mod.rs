@@ -15,8 +15,8 @@ use reasons::Reason;
 
 pub(crate) use volumes::copied_disks;
 
-/// Why even a guest without obstacles cannot be migrated while the feature is off.
-const NOT_SUPPORTED: &str = "this version cannot migrate guests while they run";
+/// Why even a guest without obstacles cannot be migrated.
+const NOT_SUPPORTED: &str = "a single host has no other node that a guest could migrate to";
 
 /// The input of the decision.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +24,7 @@ pub(super) struct Input<'a> {
     pub(super) vmi: &'a VirtualMachineInstance,
     /// The CPU model of this host is obsolete, so no other node offers it.
     pub(super) host_model_is_obsolete: bool,
+    /// This node can exchange guests with others.
     pub(super) can_migrate: bool,
 }
 

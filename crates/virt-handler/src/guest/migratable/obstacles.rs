@@ -9,7 +9,7 @@ use super::{Input, Obstacle};
 const HOST_MODEL: &str = "host-model";
 
 /// All checks, in order of precedence.
-const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 11] = [
+const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 12] = [
     interfaces,
     cpu_model,
     host_devices,
@@ -21,6 +21,7 @@ const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 11] = [
     dedicated_cpus,
     kept_state,
     hotplugged,
+    helpers,
 ];
 
 pub(super) fn find(input: &Input<'_>) -> Vec<Obstacle> {
@@ -157,6 +158,17 @@ fn hotplugged(input: &Input<'_>) -> Option<Obstacle> {
         obstacle(
             Reason::HotplugNotLiveMigratable,
             format!("volume {} was attached while the guest runs", volume.name),
+        )
+    })
+}
+
+/// The processes that share the guest's memory have a state of their own.
+fn helpers(input: &Input<'_>) -> Option<Obstacle> {
+    let is_served = Guest::of(input.vmi).shares_memory();
+    (input.can_migrate && is_served).then(|| {
+        obstacle(
+            Reason::LiveMigrationNotSupported,
+            "this version cannot migrate guests with shared filesystems or passt",
         )
     })
 }

@@ -14,8 +14,8 @@ fn status_of(vmi: Value) -> VirtualMachineInstanceStatus {
     status
 }
 
-/// The obstacle of this guest that the condition names; empty if it names only that this version
-/// cannot migrate guests.
+/// The obstacle of this guest that the condition names; empty if it names only that there is no other
+/// node.
 fn reason(status: &VirtualMachineInstanceStatus, kind: &Condition) -> String {
     let condition = conditions::find(&status.conditions, kind).unwrap();
     assert_eq!(condition.status, "False");
@@ -187,7 +187,7 @@ fn volumes_decide_the_method_and_only_live_migratable() {
 }
 
 #[test]
-fn guest_without_obstacles_is_migratable_where_the_feature_is_on() {
+fn guest_without_obstacles_is_migratable_where_there_are_other_nodes() {
     let check = |vmi: Value, live: &str, storage: &str| {
         let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
         let mut status = VirtualMachineInstanceStatus::default();
@@ -218,6 +218,9 @@ fn guest_without_obstacles_is_migratable_where_the_feature_is_on() {
     check(pinned, "LiveMigrationNotSupported", "NotMigratable");
     let kept = json!({"spec": {"domain": {"devices": {"tpm": {"persistent": true}}}}});
     check(kept, "LiveMigrationNotSupported", "NotMigratable");
+    let shared = json!({"filesystems": [{"name": "v", "virtiofs": {}}]});
+    let shared = json!({"spec": {"domain": {"devices": shared}}});
+    check(shared, "LiveMigrationNotSupported", "NotMigratable");
 }
 
 #[test]

@@ -6,6 +6,20 @@ use clap::{Args, ValueEnum};
 
 use crate::failure::Usage;
 
+const RETRIES: u32 = 5;
+/// In seconds.
+const WAIT: u64 = 300;
+
+/// A disk image, and the data volume for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disk<'a> {
+    pub(crate) file: &'a Path,
+    pub(crate) data_volume: &'a str,
+    pub(crate) size: &'a str,
+    pub(crate) proxy_url: Option<&'a str>,
+    pub(crate) insecure: bool,
+}
+
 #[derive(Debug, Clone, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct ImageUpload {
@@ -59,10 +73,10 @@ pub struct ImageUpload {
     #[arg(long)]
     pub insecure: bool,
     /// How often to try again after a failure that may pass
-    #[arg(long, default_value_t = 5, value_name = "COUNT")]
+    #[arg(long, default_value_t = RETRIES, value_name = "COUNT")]
     pub retry: u32,
     /// Seconds to wait until the volume can be written
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    #[arg(long, default_value_t = WAIT, value_name = "SECONDS")]
     pub wait_secs: u64,
     /// Deprecated: use pvc NAME
     #[arg(
@@ -94,6 +108,40 @@ pub(super) enum Kind {
 }
 
 impl ImageUpload {
+    /// The upload of a disk image into a new data volume, which does not wait for its first pod.
+    pub(crate) fn of_disk(disk: Disk<'_>) -> Self {
+        let Disk {
+            file,
+            data_volume,
+            size,
+            proxy_url,
+            insecure,
+        } = disk;
+        Self {
+            type_and_name: vec!["dv".to_owned(), data_volume.to_owned()],
+            image_path: Some(file.to_owned()),
+            archive_path: None,
+            size: Some(size.to_owned()),
+            no_create: false,
+            storage_class: None,
+            access_mode: None,
+            volume_mode: None,
+            force_bind: true,
+            datasource: false,
+            default_instancetype: None,
+            default_instancetype_kind: None,
+            default_preference: None,
+            default_preference_kind: None,
+            uploadproxy_url: proxy_url.map(ToOwned::to_owned),
+            insecure,
+            retry: RETRIES,
+            wait_secs: WAIT,
+            pvc_name: None,
+            pvc_size: None,
+            block_volume: false,
+        }
+    }
+
     pub(super) fn kind_and_name(&self) -> Result<(Kind, &str), Usage> {
         if let Some(name) = &self.pvc_name {
             return Ok((Kind::Claim, name));

@@ -9,5 +9,5 @@ mod send;
 mod volume;
 mod wait;
 
-pub(crate) use cli::ImageUpload;
+pub(crate) use cli::{Disk, ImageUpload};
 pub(crate) use run::image_upload;

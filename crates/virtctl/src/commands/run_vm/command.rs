@@ -1,30 +1,48 @@
 //! The command line of `run`, and its steps.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::{
     image::Image,
     key::{self, Key},
-    manifest::manifest,
+    manifest::{data_volume, manifest},
     wait,
 };
 use crate::{
-    cli::ObjectOutput, commands::console::console, connect::Cluster, objects, printer::Printer,
+    cli::ObjectOutput,
+    commands::{
+        console::console,
+        image_upload::{Disk, ImageUpload, image_upload},
+    },
+    connect::Cluster,
+    objects,
+    printer::Printer,
 };
 
 #[derive(Debug, Clone, Args)]
 pub struct Run {
     /// Name of the VM
     pub name: String,
-    /// Container image with a disk, or the address of a disk image (`http://`, `https://`)
+    /// Container image with a disk, the address of a disk image (`http://`, `https://`), or a file with a
+    /// disk image (with a slash at the start, or `./`)
     #[arg(long)]
     pub image: Image,
-    /// Size of the disk that an image of a web server is imported into
+    /// Size of the disk that an image of a web server or a file is copied into
     #[arg(long, default_value = "10Gi")]
     pub size: String,
+    /// Address of the upload proxy for a file [default: that of CDI's configuration]
+    #[arg(long, value_name = "URL")]
+    pub uploadproxy_url: Option<String>,
+    /// Do not check the certificate of the upload proxy
+    #[arg(long)]
+    pub insecure: bool,
     /// Memory of the guest
     #[arg(long, default_value = "1Gi", conflicts_with = "instancetype")]
     pub memory: String,
@@ -61,12 +79,18 @@ pub struct Run {
 
 pub(crate) async fn run_vm(cluster: &Cluster, printer: Printer, flags: &Run) -> Result<()> {
     let name = &flags.name;
-    flags.image.check(name)?;
+    if let Image::File(file) = &flags.image {
+        // Nothing is made for a wrong path.
+        File::open(file).with_context(|| format!("read --image {}", file.display()))?;
+    }
     let key = key(printer, flags).await?;
     let public = key.as_ref().map(|key| key.public.as_str());
     let vm = manifest(flags, &cluster.namespace, public)?;
     if let Some(output) = flags.output {
         return printer.object(output, &vm);
+    }
+    if let Image::File(file) = &flags.image {
+        upload(cluster, printer, flags, file).await?;
     }
     let path = objects::VM.all(&cluster.namespace);
     objects::create(cluster, &path, &vm)
@@ -84,6 +108,24 @@ pub(crate) async fn run_vm(cluster: &Cluster, printer: Printer, flags: &Run) -> 
     wait::for_ssh(cluster, name, limit).await?;
     printer.line(&login(flags, key.as_ref()));
     Ok(())
+}
+
+/// Uploads the file into the data volume of the disk. It has no owner, so it stays when the VM is deleted.
+async fn upload(cluster: &Cluster, printer: Printer, flags: &Run, file: &Path) -> Result<()> {
+    let name = &flags.name;
+    let existing = objects::VM.named(&cluster.namespace, name);
+    if objects::find(cluster, &existing).await?.is_some() {
+        bail!("VM {name} exists: choose another name, or delete it first");
+    }
+    let upload = ImageUpload::of_disk(Disk {
+        file,
+        data_volume: &data_volume(name),
+        size: &flags.size,
+        proxy_url: flags.uploadproxy_url.as_deref(),
+        insecure: flags.insecure,
+    });
+    let uploaded = image_upload(cluster, printer, &upload).await;
+    uploaded.with_context(|| format!("upload --image {}", file.display()))
 }
 
 /// The key that may log in. Where nothing waits for SSH, none is made.

@@ -1,8 +1,10 @@
 //! What `--image` names.
 
-use std::{convert::Infallible, path::Path, str::FromStr};
-
-use crate::failure::Usage;
+use std::{
+    convert::Infallible,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 /// Ends of names of disk images.
 const FILE_ENDS: [&str; 7] = ["qcow2", "img", "raw", "iso", "vmdk", "vhd", "vhdx"];
@@ -15,7 +17,7 @@ pub enum Image {
     /// A disk image on a web server.
     Web(String),
     /// A file of this computer.
-    File(String),
+    File(PathBuf),
 }
 
 impl FromStr for Image {
@@ -36,25 +38,11 @@ impl FromStr for Image {
             } else if let Some(image) = text.strip_prefix("docker://") {
                 Self::Container(image.to_owned())
             } else if is_path {
-                Self::File(text)
+                Self::File(text.into())
             } else {
                 Self::Container(text)
             },
         )
-    }
-}
-
-impl Image {
-    /// Refuses a file, which the cluster cannot read.
-    pub(super) fn check(&self, vm: &str) -> Result<(), Usage> {
-        match self {
-            Self::Container(_) | Self::Web(_) => Ok(()),
-            Self::File(file) => Err(Usage::new(format!(
-                "--image {file}: a file has to be uploaded first: `virtctl image-upload dv {vm} --size 10Gi \
-                 --image-path {file}`, then `virtctl create vm --name {vm} --volume-pvc src:{vm} | kubectl \
-                 create -f -`"
-            ))),
-        }
     }
 }
 
@@ -65,7 +53,7 @@ mod tests {
     #[test]
     fn image_is_a_container_image_an_address_or_a_file() {
         let container = |text: &str| Image::Container(text.to_owned());
-        let file = |text: &str| Image::File(text.to_owned());
+        let file = |text: &str| Image::File(text.into());
         for (text, expected) in [
             ("debian", container("debian")),
             (
@@ -91,26 +79,5 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(expected), "{text}");
         }
-    }
-
-    #[test]
-    fn file_is_refused_with_the_way_to_upload_it() {
-        let error = file_error();
-        assert!(
-            error.contains("virtctl image-upload dv a --size 10Gi --image-path d.img"),
-            "{error}"
-        );
-        container().check("a").unwrap();
-    }
-
-    fn file_error() -> String {
-        Image::File("d.img".to_owned())
-            .check("a")
-            .unwrap_err()
-            .to_string()
-    }
-
-    fn container() -> Image {
-        Image::Container("x".to_owned())
     }
 }

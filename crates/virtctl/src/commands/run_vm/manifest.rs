@@ -11,12 +11,11 @@ const SEED: &str = "cloudinit";
 /// The VM, with this public key for its user.
 pub(super) fn manifest(flags: &Run, namespace: &str, key: Option<&str>) -> Result<Value, Usage> {
     let Run { name, image, .. } = flags;
-    image.check(name)?;
     let root = match image {
-        Image::Container(image) | Image::File(image) => {
-            json!({"name": ROOT, "containerDisk": {"image": image}})
+        Image::Container(image) => json!({"name": ROOT, "containerDisk": {"image": image}}),
+        Image::Web(_) | Image::File(_) => {
+            json!({"name": ROOT, "dataVolume": {"name": data_volume(name)}})
         }
-        Image::Web(_) => json!({"name": ROOT, "dataVolume": {"name": data_volume(name)}}),
     };
     let disk = |name: &str| json!({"name": name, "disk": {"bus": "virtio"}});
     let mut domain = json!({"devices": {
@@ -63,7 +62,8 @@ pub(super) fn manifest(flags: &Run, namespace: &str, key: Option<&str>) -> Resul
     }))
 }
 
-fn data_volume(vm: &str) -> String {
+/// The data volume of the disk.
+pub(super) fn data_volume(vm: &str) -> String {
     format!("{vm}-root")
 }
 
@@ -132,6 +132,14 @@ mod tests {
         assert_eq!(vm["spec"]["template"]["spec"]["domain"].get("memory"), None);
         assert_eq!(vm["spec"]["instancetype"]["name"], "u1.small");
         assert_eq!(vm["spec"]["preference"], json!({"name": "debian"}));
+    }
+
+    #[test]
+    fn uploaded_file_is_the_disk() {
+        let vm = made("run debian --image ./debian.qcow2").unwrap();
+        let volume = &vm["spec"]["template"]["spec"]["volumes"][0];
+        assert_eq!(volume["dataVolume"]["name"], "debian-root");
+        assert_eq!(vm["spec"].get("dataVolumeTemplates"), None);
     }
 
     #[test]

@@ -139,13 +139,13 @@ fn quoted(argument: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{self, Cli, Command};
 
     fn made(words: &[&str]) -> Result<Vec<String>, Usage> {
-        let cli = Cli::try_parse_from([&["virtctl"], words].concat()).unwrap();
+        let words = [&["virtctl"], words].concat();
+        let words = words.into_iter().map(OsString::from);
+        let cli = Cli::from_words(cli::command(), words).unwrap();
         let around = Surroundings {
             namespace: "tests",
             program: Path::new("/bin/virtctl"),

@@ -38,7 +38,7 @@ pub struct Scp {
 #[derive(Debug, Clone, Args)]
 pub struct Client {
     /// User to log in as
-    #[arg(long = "username", short = 'l', value_name = "USER")]
+    #[arg(id = "username", long, short = 'l', value_name = "USER")]
     pub login: Option<String>,
     /// File with the private key [default: those of the SSH client]
     #[arg(long, short, value_name = "FILE")]

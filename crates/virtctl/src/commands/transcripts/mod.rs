@@ -3,10 +3,10 @@
 
 mod server;
 
-use clap::Parser;
+use std::ffi::OsString;
 
 use crate::{
-    cli::{Cli, Command},
+    cli::{self, Cli, Command},
     connect::Cluster,
     printer::Printer,
     run::run_on,
@@ -16,7 +16,7 @@ use server::Server;
 /// The requests and errors of a command line.
 async fn requests(line: &str) -> String {
     let words = std::iter::once("virtctl").chain(line.split(' '));
-    let cli = match Cli::try_parse_from(words) {
+    let cli = match Cli::from_words(cli::command(), words.map(OsString::from)) {
         Ok(cli) => cli,
         Err(err) => return format!("{}\n", err.to_string().lines().next().unwrap_or_default()),
     };
@@ -81,6 +81,21 @@ transcripts! {
     uploads
     exports
     memory_dumps
+    guestfs
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_makes_no_vm_for_a_file_that_is_not_uploaded() {
+    let made = requests(
+        "run ready --image ./Cargo.toml --ssh-key src/commands/transcripts/key.pub --uploadproxy-url \
+         http://127.0.0.1:1",
+    )
+    .await;
+    let token = "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/tests/uploadtokenrequests";
+    assert_eq!(made.matches(&format!("POST {token}")).count(), 6, "{made}");
+    assert!(made.contains("{\"pvcName\":\"ready-root\"}"), "{made}");
+    assert!(!made.contains("POST /apis/kubevirt.io"), "{made}");
+    assert!(made.contains("upload --image ./Cargo.toml: "), "{made}");
 }
 
 #[tokio::test]
@@ -98,7 +113,11 @@ async fn run_makes_a_vm_and_refuses_what_cannot_work() {
     for (line, expected) in [
         (
             "run file --image ./debian.qcow2",
-            "has to be uploaded first",
+            "read --image ./debian.qcow2",
+        ),
+        (
+            "run full --image ./Cargo.toml --ssh-key src/commands/transcripts/key.pub",
+            "VM full exists",
         ),
         (
             "run a --image b --ssh-key src/none.pub",

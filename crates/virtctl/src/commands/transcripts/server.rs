@@ -30,7 +30,12 @@ impl Server {
                 let text = String::from_utf8_lossy(&body);
                 let line = format!("{} {path} {text}", parts.method);
                 record.send(line.trim_end().to_owned()).unwrap();
-                let (code, answer) = answer(&parts.method, parts.uri.path(), &body);
+                let (code, mut answer) = answer(&parts.method, parts.uri.path(), &body);
+                let query = parts.uri.query().unwrap_or_default();
+                if parts.uri.path().ends_with("/pods") && query.contains("labelSelector") {
+                    // No pod has labels.
+                    answer["items"] = json!([]);
+                }
                 let mut response = Response::new(Body::from(serde_json::to_vec(&answer).unwrap()));
                 *response.status_mut() = code;
                 Ok::<_, kube::Error>(response)
@@ -67,6 +72,11 @@ fn answer(method: &Method, path: &str, body: &[u8]) -> (StatusCode, Value) {
             created["status"] = json!({"token": "token"});
         }
         return (StatusCode::CREATED, created);
+    }
+    if name == "guestfs" {
+        let image =
+            json!({"registry": "quay.io/kubevirt", "tag": "v1", "imagePrefix": "", "gsImage": ""});
+        return (StatusCode::OK, image);
     }
     if path.contains("/subresources.kubevirt.io/") {
         return (StatusCode::OK, json!({"answer": name}));

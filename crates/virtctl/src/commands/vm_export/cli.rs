@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::run::Way;
 use crate::key_values::KeyValue;
 
 const READINESS: &str = "2m";
@@ -29,6 +30,7 @@ pub enum Action {
     #[command(after_help = "\
 Examples:
   virtctl vmexport download copy --vm myvm --volume root --output root.img.gz
+  virtctl vmexport download copy --vm myvm --volume root --output root.img.gz --port-forward
   virtctl vmexport download copy --manifest
 
 An export that the command makes is deleted after the download, unless --keep-vme is given.")]
@@ -111,6 +113,12 @@ pub struct Download {
     /// Host to ask instead of the export's own address, such as that of a tunnel
     #[arg(long, value_name = "HOST[:PORT]")]
     pub service_url: Option<String>,
+    /// Download through the API server, without an address of the export server that this computer reaches
+    #[arg(long, conflicts_with = "service_url")]
+    pub port_forward: bool,
+    /// Has no effect: --port-forward needs no local port
+    #[arg(long, hide = true, requires = "port_forward")]
+    pub local_port: Option<u16>,
     /// Delete the export after the download
     #[arg(long, conflicts_with = "keep_vme")]
     pub delete_vme: bool,
@@ -142,7 +150,7 @@ pub enum ManifestFormat {
 
 impl Download {
     /// The download of a claim, with a new export of it.
-    pub(super) fn of_claim(claim: &str, output: &Path, format: Format) -> Self {
+    pub(super) fn of_claim(claim: &str, (output, format): (&Path, Format), way: Way) -> Self {
         Self {
             name: format!("dump-{claim}"),
             source: Source {
@@ -157,6 +165,8 @@ impl Download {
             include_secret: false,
             manifest_output_format: ManifestFormat::Yaml,
             service_url: None,
+            port_forward: way == Way::Tunnel,
+            local_port: None,
             delete_vme: false,
             keep_vme: false,
             insecure: false,

@@ -9,12 +9,14 @@ use std::{
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
-use http::{Request, header};
+use http::{Request, Uri, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
+use tower::BoxError;
 
-use super::cli::Format;
+use super::{cli::Format, tunnel::Tunnel};
 use crate::{
+    connect::Cluster,
     https::{self, Trust},
     printer::Printer,
 };
@@ -24,10 +26,11 @@ const TOKEN: &str = "x-kubevirt-export-token";
 const TEXT: usize = 64 << 20;
 
 /// A server and the right to ask it.
-#[derive(Debug)]
 pub(super) struct Server {
     pub(super) trust: Trust,
     pub(super) token: String,
+    /// How to reach it, if not by its address.
+    pub(super) tunnel: Option<(Cluster, Tunnel)>,
 }
 
 /// Why there is no download.
@@ -73,16 +76,28 @@ impl Server {
     }
 
     async fn get(&self, url: &str, accept: &str) -> Result<Incoming, Failed> {
-        let client = https::client::<Empty<Bytes>>(&self.trust).map_err(Failed::Final)?;
         let request = Request::get(url)
             .header(TOKEN, &self.token)
             .header(header::ACCEPT, accept)
-            .body(Empty::new())
+            .body(Empty::<Bytes>::new())
             .with_context(|| format!("ask {url}"))
             .map_err(Failed::Final)?;
-        let response = client
-            .request(request)
-            .await
+        let response = match &self.tunnel {
+            None => {
+                let client = https::client(&self.trust).map_err(Failed::Final)?;
+                client.request(request).await
+            }
+            Some((cluster, tunnel)) => {
+                let (cluster, tunnel) = (cluster.clone(), tunnel.clone());
+                let connector = tower::service_fn(move |_server: Uri| {
+                    let opened = tunnel.clone().open(cluster.clone());
+                    async { opened.await.map_err(BoxError::from) }
+                });
+                let client = https::client_over(&self.trust, connector).map_err(Failed::Final)?;
+                client.request(request).await
+            }
+        };
+        let response = response
             .with_context(|| format!("reach the export server {url}"))
             .map_err(Failed::Transient)?;
         let code = response.status();
@@ -192,6 +207,7 @@ mod tests {
         let server = Server {
             trust: Trust::default(),
             token: "secret".to_owned(),
+            tunnel: None,
         };
         let downloading = server.volume(&url, (&file, format), Printer);
         let (ended, request) = tokio::join!(downloading, serve);

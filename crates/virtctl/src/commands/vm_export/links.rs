@@ -24,6 +24,13 @@ impl<'a> Links<'a> {
         Some(Self(link))
     }
 
+    /// The addresses inside of the cluster. `None` until the export is ready.
+    pub(super) fn internal(export: &'a Value) -> Option<Self> {
+        Self::of(export)?;
+        let link = export.pointer("/status/links/internal")?;
+        link.is_object().then_some(Self(link))
+    }
+
     /// The certificate of the authority, in PEM.
     pub(super) fn certificate(&self) -> Option<&'a str> {
         text(self.0, "/cert").filter(|pem| !pem.is_empty())
@@ -114,6 +121,8 @@ mod tests {
         let export = export("Ready");
         let links = Links::of(&export).unwrap();
         assert_eq!(links.certificate(), Some("PEM"));
+        assert!(Links::internal(&export).is_some());
+        assert!(Links::internal(&self::export("Pending")).is_none());
         assert_eq!(links.volume(Some("a")), Ok("https://x/a.gz"));
         assert_eq!(links.volume(Some("b")), Ok("https://x/b.tgz"));
         assert_eq!(links.manifest("all"), Some("https://x/all"));

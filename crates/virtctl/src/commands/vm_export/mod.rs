@@ -7,6 +7,7 @@ mod download;
 mod links;
 mod object;
 mod run;
+mod tunnel;
 
 pub(crate) use cli::{Format, VmExport};
-pub(crate) use run::{download_claim, vm_export};
+pub(crate) use run::{Way, download_claim, vm_export};

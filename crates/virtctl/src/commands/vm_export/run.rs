@@ -12,6 +12,7 @@ use super::{
     download::{Failed, Server},
     links::{Links, with_host},
     object,
+    tunnel::Tunnel,
 };
 use crate::{
     connect::Cluster,
@@ -39,14 +40,24 @@ pub(crate) async fn vm_export(cluster: &Cluster, printer: Printer, flags: &VmExp
     }
 }
 
+/// How an export server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By the address that the export has.
+    Address,
+    /// Through the API server.
+    Tunnel,
+}
+
 /// Downloads a claim, with an export for that purpose.
 pub(crate) async fn download_claim(
     cluster: &Cluster,
     printer: Printer,
     claim: &str,
     (file, format): (&Path, Format),
+    way: Way,
 ) -> Result<()> {
-    let flags = Download::of_claim(claim, file, format);
+    let flags = Download::of_claim(claim, (file, format), way);
     download(cluster, printer, &flags).await
 }
 
@@ -100,13 +111,24 @@ async fn fetch(
 ) -> Result<()> {
     let name = &flags.name;
     let export = ready(cluster, name, limit).await?;
-    let links = Links::of(&export).context("the export has no addresses")?;
+    let links = if flags.port_forward {
+        Links::internal(&export)
+    } else {
+        Links::of(&export)
+    };
+    let links = links.context("the export has no addresses")?;
+    let tunnel = if flags.port_forward {
+        Some((cluster.clone(), Tunnel::to(cluster, &export).await?))
+    } else {
+        None
+    };
     let server = Server {
         trust: Trust {
             insecure: flags.insecure,
             authorities: links.certificate().map(ToOwned::to_owned),
         },
         token: token(cluster, &export).await?,
+        tunnel,
     };
     let host = flags.service_url.as_deref();
     if flags.manifest {

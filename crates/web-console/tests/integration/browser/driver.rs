@@ -24,6 +24,10 @@ use tokio::{
 
 /// A busy machine starts a browser slowly.
 const START: Duration = Duration::from_mins(2);
+/// How long the modules of a page may take to load.
+const MODULES: Duration = Duration::from_secs(20);
+/// How often a page is loaded.
+const LOADS: usize = 5;
 /// How long a condition in the page may take to become true.
 const CONDITION: Duration = Duration::from_mins(1);
 const READY: &str = "was started successfully on port ";
@@ -69,7 +73,32 @@ impl Browser {
         browser
             .call(Method::POST, "/url", json!({"url": url}))
             .await;
-        browser
+        // Suites beside this one make and remove interfaces of the host; the browser then drops requests, also
+        // those for the modules of a page.
+        for _ in 0..LOADS {
+            if browser.has_started().await {
+                return browser;
+            }
+            browser.call(Method::POST, "/refresh", json!({})).await;
+        }
+        panic!("{url} was loaded {LOADS} times and did not start");
+    }
+
+    /// Whether the modules of the page were loaded: the first of them names this button.
+    async fn has_started(&self) -> bool {
+        let limit = MODULES.as_millis();
+        let script = format!(
+            "const done = arguments[0];
+             const end = performance.now() + {limit};
+             const ask = () => {{
+                 if (document.getElementById('theme')?.textContent) done(true);
+                 else if (performance.now() < end) requestAnimationFrame(ask);
+                 else done(false);
+             }};
+             ask();"
+        );
+        let body = json!({"script": script, "args": []});
+        self.call(Method::POST, "/execute/async", body).await == true
     }
 
     async fn start(&mut self) {

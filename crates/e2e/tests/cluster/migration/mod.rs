@@ -1,0 +1,258 @@
+//! Guests that move between the two nodes while they run.
+
+mod drain;
+mod faults;
+mod moves;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use e2e::{DEADLINE, GuestProcesses, VmManifest, processes_of_pod, tiny_vm, wait_for};
+use kube::api::ListParams;
+use serde_json::{Value, json};
+use tokio::time::{Instant, Interval};
+
+use crate::TestNamespace;
+
+const QEMU: &str = "qemu-system-x86";
+/// Keeps the copy of a small guest busy for some seconds.
+const SLOW: &str = "4Mi";
+/// The copy does not end while a test runs.
+const STALLED: &str = "256Ki";
+/// Changes some MiB of the guest's memory over and over, beside the shell.
+const WRITER: &str = "(while :; do cat /bin/busybox /bin/busybox >/dirty; done) &\n";
+
+fn node(vmi: &Value) -> String {
+    let name = vmi["status"]["nodeName"].as_str();
+    name.expect("it is on a node").to_owned()
+}
+
+fn ticks() -> Interval {
+    tokio::time::interval(Duration::from_millis(100))
+}
+
+/// All that a guest has written on its console, in its pods one after the other. The log of a pod goes with
+/// it, so it has to be read all the time.
+struct Serial {
+    tail: String,
+    logs: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl Serial {
+    fn of(vmi: &Value) -> Self {
+        let uid = vmi["metadata"]["uid"].as_str().expect("a VMI has a UID");
+        Self {
+            tail: format!("volumes/kubernetes.io~empty-dir/private/{uid}/virt-serial0-log"),
+            logs: Vec::new(),
+        }
+    }
+
+    fn read(&mut self, test: &TestNamespace) {
+        for pod in test.pod_files() {
+            let Ok(bytes) = std::fs::read(pod.join(&self.tail)) else {
+                continue;
+            };
+            match self.logs.iter_mut().find(|(known, _)| *known == pod) {
+                Some((_, before)) if before.len() >= bytes.len() => {}
+                Some((_, before)) => *before = bytes,
+                // The guest writes in one pod at a time: a new log follows the others.
+                None if bytes.is_empty() => {}
+                None => self.logs.push((pod, bytes)),
+            }
+        }
+    }
+
+    /// The numbers that the guest has counted so far, in their order.
+    fn numbers(&self) -> Vec<u32> {
+        let all: Vec<u8> = self.logs.iter().flat_map(|(_, log)| log).copied().collect();
+        let text = String::from_utf8_lossy(&all);
+        let number = |line: &str| line.trim().strip_prefix("count ")?.parse().ok();
+        // The last line may be incomplete.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().filter_map(number).collect()
+    }
+
+    /// Waits until the guest has counted further. No number may be missing, and none may come twice.
+    async fn goes_on(&mut self, test: &TestNamespace) {
+        self.read(test);
+        let from = self.numbers().last().copied().unwrap_or(0);
+        let mut ticks = ticks();
+        let until = Instant::now() + DEADLINE;
+        while self.numbers().last().is_none_or(|last| *last < from + 5) {
+            assert!(Instant::now() < until, "it does not count on from {from}");
+            ticks.tick().await;
+            self.read(test);
+        }
+        for pair in self.numbers().windows(2) {
+            assert_eq!(pair[0] + 1, pair[1], "a count is lost, or came twice");
+        }
+    }
+}
+
+/// Starts a guest that counts on its console, and writes to its memory beside that.
+async fn start(test: &TestNamespace, name: &str) -> (Value, Serial) {
+    start_vm(test, name, &tiny_vm(name), WRITER).await
+}
+
+async fn start_vm(
+    test: &TestNamespace,
+    name: &str,
+    vm: &VmManifest,
+    writer: &str,
+) -> (Value, Serial) {
+    test.apply(vm).await;
+    let mut console = test.shell(name).await;
+    console.send(writer).await;
+    console.send("count\n").await;
+    console.expect("count 3").await;
+    let vmi = test.wait_vmi_phase(name, "Running").await;
+    let mut serial = Serial::of(&vmi);
+    serial.goes_on(test).await;
+    wait_migratable(test, name).await;
+    (vmi, serial)
+}
+
+/// Reads the consoles until a future completes.
+async fn reading<T>(
+    test: &TestNamespace,
+    serials: &mut [Serial],
+    future: impl Future<Output = T>,
+) -> T {
+    tokio::pin!(future);
+    let mut ticks = ticks();
+    loop {
+        tokio::select! {
+            output = &mut future => return output,
+            _ = ticks.tick() => for serial in &mut *serials {
+                serial.read(test);
+            },
+        }
+    }
+}
+
+async fn wait_migratable(test: &TestNamespace, name: &str) {
+    let is_migratable = |vmi: &Value| {
+        let conditions = vmi["status"]["conditions"].as_array();
+        let mut all = conditions.into_iter().flatten();
+        all.any(|one| one["type"] == "LiveMigratable" && one["status"] == "True")
+    };
+    wait_for(&test.vmis(), name, "migratable", is_migratable).await;
+}
+
+/// The newest migration.
+async fn newest(test: &TestNamespace) -> Option<Value> {
+    let migrations = test.objects("kubevirt.io", "v1", "VirtualMachineInstanceMigration");
+    let all = migrations.list(&ListParams::default()).await;
+    let mut all = all.expect("list migrations").items;
+    all.sort_by_key(|one| one.metadata.creation_timestamp.clone().map(|at| at.0));
+    let last = all.pop()?;
+    Some(serde_json::to_value(last).expect("is JSON"))
+}
+
+fn phase(migration: &Value) -> &str {
+    migration["status"]["phase"].as_str().unwrap_or_default()
+}
+
+fn is_over(migration: &Value) -> bool {
+    matches!(phase(migration), "Succeeded" | "Failed")
+}
+
+/// Waits for a state of the newest migration, and reads the guest's console meanwhile.
+async fn wait_migration(
+    test: &TestNamespace,
+    serial: &mut Serial,
+    condition: impl Fn(&Value) -> bool,
+) -> Value {
+    let until = Instant::now() + DEADLINE;
+    let mut ticks = ticks();
+    loop {
+        ticks.tick().await;
+        serial.read(test);
+        let migration = newest(test).await.expect("there is a migration");
+        if condition(&migration) {
+            return migration;
+        }
+        assert!(Instant::now() < until, "not so in time: {migration:#}");
+    }
+}
+
+/// Asks for a migration and waits for its end.
+async fn migrate(test: &TestNamespace, vm: &str, serial: &mut Serial) -> Value {
+    test.virtctl(&["migrate", vm]).await.success();
+    wait_migration(test, serial, is_over).await
+}
+
+/// A policy that slows the migrations of one VM down; dropping it deletes it.
+struct SlowPolicy {
+    name: String,
+    kubeconfig: PathBuf,
+}
+
+impl SlowPolicy {
+    async fn of(test: &TestNamespace, vm: &str, bandwidth: &str) -> Self {
+        use e2e::Environment as _;
+        let policy = Self {
+            name: format!("{}-{vm}", test.namespace),
+            kubeconfig: test.environment.kubeconfig(),
+        };
+        test.apply_object(&json!({
+            "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
+            "metadata": {"name": policy.name},
+            "spec": {
+                "bandwidthPerMigration": bandwidth,
+                "selectors": {"virtualMachineInstanceSelector": {"kubevirt.io/vm": vm}},
+            },
+        }))
+        .await;
+        policy
+    }
+}
+
+impl Drop for SlowPolicy {
+    fn drop(&mut self) {
+        // A policy that stays matches no VM of a later test.
+        let deleted = std::process::Command::new("kubectl")
+            .env("KUBECONFIG", &self.kubeconfig)
+            .args([
+                "--request-timeout=10s",
+                "delete",
+                "migrationpolicy",
+                &self.name,
+            ])
+            .output();
+        drop(deleted);
+    }
+}
+
+/// No guest was run by two processes at once.
+fn assert_ran_once(seen: &GuestProcesses) {
+    assert!(seen.samples() > 0);
+    assert_eq!(seen.overlaps(), [""; 0]);
+}
+
+/// Waits until one pod of the namespace runs a QEMU, that of the VMI's node, and no other pod is left.
+async fn runs_once(test: &TestNamespace, vm: &str) -> Value {
+    let until = Instant::now() + DEADLINE;
+    let mut ticks = ticks();
+    loop {
+        ticks.tick().await;
+        let pods = test.pod_list().await;
+        let vmi = test.wait_vmi_phase(vm, "Running").await;
+        let runs = |uid: &str| processes_of_pod(uid).iter().any(|(_, name)| name == QEMU);
+        let running: Vec<&str> = pods
+            .iter()
+            .map(|(_, uid)| uid.as_str())
+            .filter(|uid| runs(uid))
+            .collect();
+        if let ([uid], 1) = (&running[..], pods.len())
+            && vmi["status"]["activePods"] == json!({(*uid): node(&vmi)})
+        {
+            return vmi;
+        }
+        assert!(
+            Instant::now() < until,
+            "pods {pods:?}, with a guest {running:?}: {:#}",
+            vmi["status"]
+        );
+    }
+}

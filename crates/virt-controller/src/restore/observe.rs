@@ -1,0 +1,191 @@
+//! Observation: everything that one step may read, from the API server.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject};
+use kubevirt_api::VirtualMachine;
+use kubevirt_api::data_volume_status::DataVolume;
+use kubevirt_api::restore::VirtualMachineRestore;
+use kubevirt_api::snapshot::{VirtualMachineSnapshot, VirtualMachineSnapshotContent, VolumeBackup};
+use kubevirt_api::vm_status::VirtualMachineStatus;
+use kubevirt_api::volume_snapshot::VolumeSnapshot;
+use reconcile::Key;
+use serde_json::Value;
+
+use super::claims::{is_in_place, name};
+use super::{Controller, RestoreError};
+use crate::view::Guest;
+
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    pub(super) restore: Arc<VirtualMachineRestore>,
+    pub(super) snapshot: Option<VirtualMachineSnapshot>,
+    /// The VM in the snapshot; null without a content.
+    pub(super) source: Value,
+    pub(super) disks: Vec<Disk>,
+    pub(super) target: Option<Target>,
+    pub(super) guest: Option<Guest>,
+    pub(super) now: Timestamp,
+}
+
+/// A disk to restore.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Disk {
+    pub(super) backup: VolumeBackup,
+    /// The name of its new claim.
+    pub(super) name: String,
+    /// The object of that name.
+    pub(super) claim: Option<PersistentVolumeClaim>,
+    pub(super) copy: Option<VolumeSnapshot>,
+    /// The data volume that owns the claim and would create it again. Only for `InPlace`.
+    pub(super) data_volume: Option<OwnerReference>,
+}
+
+/// The VM to restore.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Target {
+    pub(super) object: Value,
+    pub(super) uid: String,
+    pub(super) status: VirtualMachineStatus,
+}
+
+impl Observed {
+    pub(super) fn name(&self) -> &str {
+        self.restore.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        let status = self.restore.status.as_ref();
+        status.is_some_and(|status| status.complete == Some(true))
+    }
+
+    pub(super) fn is_locked(&self) -> bool {
+        let target = self.target.as_ref();
+        let lock = target.and_then(|target| target.status.restore_in_progress.as_deref());
+        lock == Some(self.name())
+    }
+}
+
+fn unreadable(what: &'static str) -> impl Fn(kube::Error) -> RestoreError {
+    move |error| RestoreError::Read {
+        what,
+        source: Box::new(error),
+    }
+}
+
+impl Controller {
+    pub(super) fn vms(&self, namespace: &str) -> Api<DynamicObject> {
+        let kind = ApiResource::erase::<VirtualMachine>(&());
+        Api::namespaced_with(self.client.clone(), namespace, &kind)
+    }
+
+    pub(super) async fn observe(
+        &self,
+        key: &Key,
+        restore: Arc<VirtualMachineRestore>,
+    ) -> Result<Observed, RestoreError> {
+        let (client, namespace) = (&self.client, key.namespace.as_str());
+        let target = restore.spec.target.name.clone();
+        let vm = self.vms(namespace).get_opt(&target).await;
+        let vm = vm.map_err(unreadable("the VM"))?;
+        let mut observed = Observed {
+            restore,
+            target: vm.map(Target::of),
+            now: self.clock.now(),
+            ..Observed::default()
+        };
+        if observed.is_complete() {
+            return Ok(observed);
+        }
+        let guests = Api::<Guest>::namespaced(client.clone(), namespace);
+        let guest = guests.get_opt(&target).await;
+        observed.guest = guest.map_err(unreadable("the VMI"))?;
+        let snapshots = Api::<VirtualMachineSnapshot>::namespaced(client.clone(), namespace);
+        let name = &observed.restore.spec.virtual_machine_snapshot_name;
+        let snapshot = snapshots.get_opt(name).await;
+        observed.snapshot = snapshot.map_err(unreadable("the snapshot"))?;
+        self.observe_content(namespace, &mut observed).await?;
+        Ok(observed)
+    }
+
+    async fn observe_content(
+        &self,
+        namespace: &str,
+        observed: &mut Observed,
+    ) -> Result<(), RestoreError> {
+        let status = observed
+            .snapshot
+            .as_ref()
+            .and_then(|one| one.status.as_ref());
+        let ready = status.filter(|status| status.ready_to_use == Some(true));
+        let Some(content) = ready.and_then(|one| one.virtual_machine_snapshot_content_name.clone())
+        else {
+            return Ok(());
+        };
+        // Not parsed, so that unknown fields of the VM are restored.
+        let kind = ApiResource::erase::<VirtualMachineSnapshotContent>(&());
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &kind);
+        let Some(content) = api
+            .get_opt(&content)
+            .await
+            .map_err(unreadable("the content"))?
+        else {
+            return Ok(());
+        };
+        observed.source = content.data["spec"]["source"]["virtualMachine"].clone();
+        let backups = content.data["spec"]["volumeBackups"].clone();
+        let backups: Vec<VolumeBackup> = serde_json::from_value(backups).unwrap_or_default();
+        for backup in backups {
+            let disk = self.disk(namespace, &observed.restore, backup).await?;
+            observed.disks.push(disk);
+        }
+        Ok(())
+    }
+
+    async fn disk(
+        &self,
+        namespace: &str,
+        restore: &VirtualMachineRestore,
+        backup: VolumeBackup,
+    ) -> Result<Disk, RestoreError> {
+        let client = &self.client;
+        let name = name(restore, &backup);
+        let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
+        let claim = claims.get_opt(&name).await.map_err(unreadable("a claim"))?;
+        let copies = Api::<VolumeSnapshot>::namespaced(client.clone(), namespace);
+        let copy = backup.volume_snapshot_name.clone().unwrap_or_default();
+        let copy = copies.get_opt(&copy).await;
+        let copy = copy.map_err(unreadable("a volume snapshot"))?;
+        let owner = claim.as_ref().filter(|_| is_in_place(restore));
+        let owners = owner.and_then(|claim| claim.metadata.owner_references.clone());
+        let mut owners = owners.into_iter().flatten();
+        let data_volume = owners.find(|owner| owner.kind == DataVolume::KIND);
+        Ok(Disk {
+            backup,
+            name,
+            claim,
+            copy,
+            data_volume,
+        })
+    }
+}
+
+impl Target {
+    fn of(mut found: DynamicObject) -> Self {
+        found.metadata.managed_fields = None;
+        let status = found.data["status"].clone();
+        Self {
+            uid: found.metadata.uid.clone().unwrap_or_default(),
+            status: serde_json::from_value(status).unwrap_or_default(),
+            object: serde_json::to_value(found).unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn annotation(&self, name: &str) -> Option<&str> {
+        self.object["metadata"]["annotations"][name].as_str()
+    }
+}
