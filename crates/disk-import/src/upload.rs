@@ -247,7 +247,8 @@ mod tests {
     use crate::convert::Converter;
     use crate::disk::Place;
 
-    const MIB: u64 = 1 << 20;
+    const MIB: usize = 1 << 20;
+    const SIZE: u64 = 2 << 20;
 
     /// A volume of 2 MiB whose upload runs on a thread of its own.
     struct Receiver {
@@ -264,7 +265,7 @@ mod tests {
             let import = Import {
                 place: Place::Directory {
                     path: claim,
-                    size: 2 * MIB,
+                    size: SIZE,
                 },
                 scratch,
                 checksum: None,
@@ -319,22 +320,23 @@ mod tests {
     #[tokio::test]
     async fn raw_file_becomes_the_disk() {
         let receiver = Receiver::start();
-        let answer = receiver.send_all(&vec![7; MIB as usize + 3]).await;
+        let answer = receiver.send_all(&vec![7; MIB + 3]).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         let disk = receiver.disk();
         let (_dir, size) = receiver.end();
-        assert_eq!(size, 2 * MIB);
+        assert_eq!(size, SIZE);
         let found = fs::read(disk).unwrap();
-        assert!(found[..MIB as usize + 3].iter().all(|byte| *byte == 7));
+        assert!(found[..MIB + 3].iter().all(|byte| *byte == 7));
         assert_eq!(found.len() as u64, size);
     }
 
     #[tokio::test]
     async fn file_that_was_cut_can_be_sent_again() {
         let receiver = Receiver::start();
-        receiver.send(MIB, &[7; 70_000]).await;
+        let file = vec![7; 70_000];
+        receiver.send(SIZE, &file).await;
         assert!(!receiver.disk().exists());
-        let answer = receiver.send_all(&[7; 70_000]).await;
+        let answer = receiver.send_all(&file).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         receiver.end();
     }
@@ -364,7 +366,7 @@ mod tests {
                 linked = fs::read(path).unwrap();
             }
         }
-        let large = vec![7; 3 * MIB as usize];
+        let large = vec![7; 3 * MIB];
         let mut cases = vec![
             (Vec::new(), "the file is empty"),
             (large, "larger than the volume"),

@@ -36,6 +36,8 @@ pub const IMPORT_CHECKSUM: &str = "ferrovirt.io/import-checksum";
 pub const IMPORT_RESTARTS: &str = "ferrovirt.io/import-restarts";
 /// On importer pods: the UID of the claim that the pod fills.
 pub const IMPORT_CLAIM: &str = "ferrovirt.io/import-claim";
+/// On claims that receive an upload: why the last file did not become a disk.
+pub const UPLOAD_REFUSED: &str = "ferrovirt.io/upload-refused";
 /// On VMIs: configuration for guests that read it by `fw_cfg`.
 pub const IGNITION_DATA: &str = "kubevirt.io/ignitiondata";
 /// On VMIs: sidecars that may change the domain.

@@ -409,6 +409,12 @@ reasons! {
         UploadSucceeded: NotNeeded,
             "An upload was received, and its disk is complete.",
             "";
+        UploadRefused: NeedsChange,
+            "The last file that was uploaded did not become a disk; the volume is unchanged.",
+            "Correct what the message names, and upload again: the volume takes another file.";
+        ClaimAwaitsUpload: Transient,
+            "A claim of the VM receives an upload, which would overwrite its disk.",
+            "Upload the disk, or delete the claim if it is not needed.";
         UploadTargetInUse: Transient,
             "Another pod uses the claim that is to be overwritten by an upload.",
             "Stop the VM or the pod that uses the claim, or upload into another claim.";

@@ -11,9 +11,12 @@ use axum::{
 };
 use error_chain::error_chain;
 use http::{HeaderMap, Method, StatusCode, header};
-use http_body_util::Limited;
+use http_body_util::{BodyExt as _, Limited};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, Client};
+use kubevirt_api::annotations;
+use reconcile::{Key, merge};
+use serde_json::json;
 use serving::HttpsClient;
 use tokio::time::{self, Instant};
 
@@ -33,6 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(500);
 /// The longest answer of a pod, in bytes.
 const ANSWER: usize = 64 << 10;
+/// The longest reason on a claim, in characters.
+const REASON: usize = 1000;
+const MANAGER: &str = "virt-api";
 
 /// Receives disks for all claims.
 #[derive(Clone)]
@@ -114,7 +120,12 @@ impl UploadProxy {
         Ok(receiver.ok_or_else(|| format!("pod {name}, which receives the upload, is gone")))
     }
 
-    async fn send(&self, receiver: &Receiver, file: Body) -> Result<Response, Refusal> {
+    async fn send(
+        &self,
+        target: &Target,
+        receiver: &Receiver,
+        file: Body,
+    ) -> Result<Response, Refusal> {
         let to = node::of_name(&self.client, &receiver.node).await?;
         let request = http::Request::builder()
             .method(Method::PUT)
@@ -122,16 +133,20 @@ impl UploadProxy {
             .header(header::HOST, &to.server_name)
             .body(file)
             .map_err(|err| Refusal::internal(err.to_string()))?;
-        let response = self.nodes.send(&to, request).await;
-        let response = response.map_err(|err| {
+        let broken = |why: String| {
             Refusal::unavailable(format!(
-                "the upload did not reach the node: {}; send it again",
-                error_chain(&err)
+                "the upload did not reach the node: {why}; send it again"
             ))
-        })?;
+        };
+        let response = self.nodes.send(&to, request).await;
+        let response = response.map_err(|err| broken(error_chain(&err)))?;
         let (parts, body) = response.into_parts();
+        let body = Limited::new(body, ANSWER).collect().await;
+        let body = body.map_err(|err| broken(err.to_string()))?.to_bytes();
+        if is_refused(parts.status) {
+            self.note(target, &String::from_utf8_lossy(&body)).await;
+        }
         let media_type = parts.headers.get(header::CONTENT_TYPE).cloned();
-        let body = Body::new(Limited::new(body, ANSWER));
         let mut answer = (parts.status, body).into_response();
         if let Some(media_type) = media_type {
             answer
@@ -140,6 +155,30 @@ impl UploadProxy {
         }
         Ok(answer)
     }
+
+    /// Writes on the claim why the file was refused. The client has the reason in any case.
+    async fn note(&self, target: &Target, why: &str) {
+        let why: String = why.trim().chars().take(REASON).collect();
+        let body = json!({"metadata": {
+            "uid": target.uid,
+            "annotations": {annotations::UPLOAD_REFUSED: why},
+        }});
+        let claims: Api<PersistentVolumeClaim> =
+            Api::namespaced(self.client.clone(), &target.namespace);
+        let key = Key::new(&target.namespace, &target.claim);
+        if let Err(error) = merge(&claims, MANAGER, &key, &body).await {
+            let error = error_chain(&error);
+            tracing::warn!(%key, %error, "the claim does not say why its upload was refused");
+        }
+    }
+}
+
+/// Whether the pod read the file and refused it. By other codes it did not read one.
+fn is_refused(code: StatusCode) -> bool {
+    matches!(
+        code,
+        StatusCode::BAD_REQUEST | StatusCode::INTERNAL_SERVER_ERROR
+    )
 }
 
 /// Refusals as plain text: clients print the body as it is.
@@ -151,7 +190,7 @@ async fn receive(State(proxy): State<Arc<UploadProxy>>, request: Request) -> Res
     let received = async {
         let target = proxy.token(request.headers())?;
         let receiver = proxy.receiver(&target).await?;
-        proxy.send(&receiver, request.into_body()).await
+        proxy.send(&target, &receiver, request.into_body()).await
     };
     received.await.unwrap_or_else(|refusal| plain(&refusal))
 }

@@ -95,7 +95,7 @@ async fn create(
     let token = tokens.issue(&target);
     object.status.token = token.map_err(Refusal::internal)?;
     object.api_version = format!("{GROUP}/{VERSION}");
-    object.kind = KIND.to_owned();
+    KIND.clone_into(&mut object.kind);
     object.metadata.namespace = Some(namespace);
     Ok((StatusCode::CREATED, Json(object)).into_response())
 }

@@ -53,7 +53,10 @@ async fn token(server: &Running, claim: &str) -> String {
 
 /// A node whose virt-handler returns the name of the pod and what it received.
 async fn serve_node(server: &Running) {
-    let receive = async |Path(uid): Path<String>, body: Bytes| format!("{uid}:{}", body.len());
+    let receive = async |Path(uid): Path<String>, body: Bytes| match body.len() {
+        6 => Ok(format!("{uid}:6")),
+        _ => Err((StatusCode::BAD_REQUEST, "the image is damaged")),
+    };
     let answers = Router::new().route("/v1/pods/{uid}/upload", put(receive));
     let address = server.serve("virt-handler.here", answers).await;
     let node = json!({"metadata": {
@@ -81,12 +84,21 @@ async fn create_pod(server: &Running, claim: &str) -> String {
 }
 
 async fn send(proxy: &UploadProxy, method: Method, path: &str, token: &str) -> (u16, String) {
+    send_file(proxy, (method, path), token, "a disk").await
+}
+
+async fn send_file(
+    proxy: &UploadProxy,
+    (method, path): (Method, &str),
+    token: &str,
+    file: &'static str,
+) -> (u16, String) {
     let request = Request::builder().method(method).uri(path);
     let request = match token {
         "" => request,
         token => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
     };
-    let request = request.body(Body::from("a disk")).unwrap();
+    let request = request.body(Body::from(file)).unwrap();
     let response = proxy.clone().router().oneshot(request).await.unwrap();
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -151,6 +163,24 @@ async fn file_goes_to_the_pod_of_its_claim() {
     let (code, text) = send(&proxy, Method::POST, "/v1beta1/upload", &token).await;
     assert_eq!(code, 409, "{text}");
     assert!(text.contains("has its disk already"), "{text}");
+}
+
+#[tokio::test]
+async fn claim_says_why_a_file_was_refused() {
+    let server = Running::start().await;
+    server
+        .create::<PersistentVolumeClaim>(claim("disk", true))
+        .await;
+    serve_node(&server).await;
+    let (token, proxy) = (token(&server, "disk").await, proxy(&server));
+    create_pod(&server, "disk").await;
+    let to = (Method::POST, "/v1beta1/upload");
+    let sent = send_file(&proxy, to, &token, "no disk").await;
+    assert_eq!(sent, (400, "the image is damaged".to_owned()));
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(server.api.client.clone());
+    let claim = claims.get("disk").await.unwrap();
+    let noted = claim.annotations().get("ferrovirt.io/upload-refused");
+    assert_eq!(noted.map(String::as_str), Some("the image is damaged"));
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ const OVERHEAD: u64 = 55;
 const MIB: u64 = 1 << 20;
 const SECTOR: u64 = 512;
 /// Annotations that say nothing about the claim.
-const NOT_COPIED: [&str; 9] = [
+const NOT_COPIED: [&str; 10] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     annotations::CDI_POPULATED_FOR,
     annotations::CDI_PRE_POPULATED,
@@ -28,6 +28,7 @@ const NOT_COPIED: [&str; 9] = [
     annotations::CDI_RUNNING,
     annotations::CDI_RUNNING_REASON,
     annotations::CDI_RUNNING_MESSAGE,
+    annotations::UPLOAD_REFUSED,
 ];
 
 /// The claim to create. `source` is the claim that is copied.

@@ -7,6 +7,7 @@ use kubevirt_api::conditions::{self, Condition};
 use kubevirt_api::data_volume_status::{
     DataVolume as WholeDataVolume, DataVolumeCondition, DataVolumeConditionType, DataVolumePhase,
 };
+use reasons::Reason;
 use reconcile::Tracked;
 use serde::Deserialize;
 
@@ -45,6 +46,7 @@ impl From<PersistentVolumeClaim> for Claim {
             annotations::CDI_RUNNING,
             annotations::CDI_RUNNING_REASON,
             annotations::CDI_RUNNING_MESSAGE,
+            annotations::UPLOAD_REFUSED,
         ];
         Self {
             metadata: super::slim(claim.metadata, Labels::Dropped, &kept),
@@ -60,6 +62,32 @@ impl Claim {
     pub(crate) fn annotation(&self, name: &str) -> Option<&str> {
         let all = self.metadata.annotations.as_ref()?;
         all.get(name).map(String::as_str)
+    }
+
+    /// Whether a pod writes an uploaded disk to it, or is created for that.
+    pub(crate) fn receives_upload(&self) -> bool {
+        let is_target = self.annotation(annotations::CDI_UPLOAD_TARGET).is_some();
+        // The reasons for which there is no pod.
+        let is_blocked = || {
+            let reason = self.annotation(annotations::CDI_RUNNING_REASON);
+            let reason = reason.and_then(|reason| reason.parse::<Reason>().ok());
+            matches!(
+                reason,
+                Some(
+                    Reason::WaitForFirstConsumer
+                        | Reason::UploadTargetInUse
+                        | Reason::ImportNotSupported
+                        | Reason::ClaimLost
+                        | Reason::FailedCreate
+                )
+            )
+        };
+        is_target
+            && match self.annotation(annotations::CDI_POD_PHASE) {
+                Some("Running") => true,
+                Some("Pending") => !is_blocked(),
+                _ => false,
+            }
     }
 
     /// Whether a data volume populates it. A deleted data volume that is done releases its claim first.

@@ -83,8 +83,11 @@ impl Controller {
             return;
         }
         let before = claim.annotation(annotations::CDI_RUNNING_REASON);
+        let message = claim.annotation(annotations::CDI_RUNNING_MESSAGE);
         let reason = running.reason.filter(|reason| {
-            before != Some(reason.as_str()) && *reason != Reason::WaitForFirstConsumer
+            let is_same =
+                before == Some(reason.as_str()) && message == Some(running.message.as_str());
+            !is_same && *reason != Reason::WaitForFirstConsumer
         });
         if let Some(reason) = reason {
             let message = reason.advise(&running.message);
@@ -149,7 +152,7 @@ pub(super) fn annotations(claim: &Claim, state: &State) -> Option<Value> {
     let running = &state.running;
     let text = |value: &str| Some(value.to_owned());
     let truth = |holds: bool| text(if holds { "true" } else { "false" });
-    let wanted = [
+    let mut wanted = vec![
         (annotations::CDI_POD_PHASE, text(state.phase)),
         (annotations::CDI_POD_READY, truth(running.holds)),
         (annotations::CDI_RUNNING, truth(running.holds)),
@@ -159,6 +162,9 @@ pub(super) fn annotations(claim: &Claim, state: &State) -> Option<Value> {
         ),
         (annotations::CDI_RUNNING_MESSAGE, text(&running.message)),
     ];
+    if state.phase == SUCCEEDED {
+        wanted.push((annotations::UPLOAD_REFUSED, None));
+    }
     let changed = wanted
         .into_iter()
         .filter(|(name, value)| claim.annotation(name) != value.as_deref())

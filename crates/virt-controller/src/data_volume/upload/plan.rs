@@ -114,10 +114,12 @@ fn with_pod(observed: &Observed, pod: &ImporterPod) -> Plan {
     }
     match &pod.container {
         Container::Running { .. } => {
+            let refused = observed.claim.annotation(annotations::UPLOAD_REFUSED);
+            let message = refused.map(|why| format!("the last uploaded file was refused: {why}"));
             let running = Verdict {
                 holds: true,
-                reason: None,
-                message: "an upload can be sent".to_owned(),
+                reason: refused.map(|_| Reason::UploadRefused),
+                message: message.unwrap_or_else(|| "an upload can be sent".to_owned()),
             };
             Plan::state("Running", running)
         }

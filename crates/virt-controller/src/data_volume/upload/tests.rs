@@ -105,6 +105,13 @@ fn upload_goes_from_claim_to_pod_to_its_end() {
         &with("Running", json!({"state": {"running": {}}})),
         ("Running", true, "", &[]),
     );
+    // A file that was refused changes nothing but the message.
+    let refused = json!({"ferrovirt.io/upload-refused": "the image is damaged"});
+    let running = a_pod("Running", &json!({"state": {"running": {}}}));
+    check(
+        &observe(bound(refused), Some(running)),
+        ("Running", true, "UploadRefused", &[]),
+    );
     // The container starts again.
     check(
         &with(
@@ -201,6 +208,15 @@ fn only_annotations_that_changed_are_written() {
     failed[reason] = json!("ImportFailed");
     let failed: Claim = read(a_claim("Bound", &failed));
     assert_eq!(annotations(&failed, &state), Some(json!({reason: null})));
+    // What was refused before does not matter once the disk is complete.
+    let refused = "ferrovirt.io/upload-refused";
+    let ended = observe(
+        a_claim("Bound", &json!({refused: "the file is empty"})),
+        Some(a_pod("Succeeded", &json!({}))),
+    );
+    let state = plan(&ended).state.unwrap();
+    let written = annotations(&ended.claim, &state).unwrap();
+    assert_eq!(written.get(refused), Some(&Value::Null));
 }
 
 #[test]
