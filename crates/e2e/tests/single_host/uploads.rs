@@ -34,7 +34,7 @@ async fn wait_data_volume(
     holds: impl Fn(&Value) -> bool + Send,
 ) -> Value {
     let volumes = test.objects("cdi.kubevirt.io", "v1beta1", "DataVolume");
-    wait_for(&volumes, name, what, |volume| holds(&volume["status"])).await
+    wait_for(&volumes, name, what, move |volume| holds(&volume["status"])).await
 }
 
 /// The condition `Running` of a data volume.
