@@ -35,7 +35,7 @@ fn backing(claim: Option<&str>, import: &Import) -> Backing {
 }
 
 /// A volume on a claim that is the target of an upload, in that state.
-fn uploading(state: Value) -> Backing {
+fn uploading(state: &Value) -> Backing {
     let mut observed = backing(Some("Bound"), &Import::Nothing);
     let claim = json!({"metadata": {"name": "x", "annotations": {
         "cdi.kubevirt.io/storage.upload.target": "",
@@ -76,20 +76,20 @@ fn no_pod_is_created_before_claims_exist_and_are_populated() {
             Readiness::Populating("data volume x is not observed yet".to_owned()),
         ),
         (
-            uploading(json!({"phase": "Running"})),
+            uploading(&json!({"phase": "Running"})),
             Readiness::Uploading(upload.to_owned()),
         ),
         (
-            uploading(json!({"phase": "Pending"})),
+            uploading(&json!({"phase": "Pending"})),
             Readiness::Uploading(upload.to_owned()),
         ),
         // There is no pod, and there may be none before this one.
         (
-            uploading(json!({"phase": "Pending", "reason": "WaitForFirstConsumer"})),
+            uploading(&json!({"phase": "Pending", "reason": "WaitForFirstConsumer"})),
             Readiness::Ready,
         ),
-        (uploading(json!({"phase": "Succeeded"})), Readiness::Ready),
-        (uploading(json!({})), Readiness::Ready),
+        (uploading(&json!({"phase": "Succeeded"})), Readiness::Ready),
+        (uploading(&json!({})), Readiness::Ready),
         // The data volume was deleted after the import.
         (backing(Some("Bound"), &Import::Missing), Readiness::Ready),
         (
