@@ -7,7 +7,14 @@ use anyhow::Result;
 
 use crate::workspace::root;
 
-const DIRECTORIES: [&str; 3] = ["", "docs", "docs/guide"];
+const DIRECTORIES: [&str; 6] = [
+    "",
+    "docs",
+    "docs/guide",
+    "docs/guide/devices",
+    "docs/guide/networks",
+    "docs/guide/volumes",
+];
 /// Top-level folders whose paths documents name.
 const FOLDERS: [&str; 8] = [
     "bins/",

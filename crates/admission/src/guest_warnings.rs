@@ -1,4 +1,5 @@
-//! Warnings about a valid guest spec: deprecated feature gates and unsupported fields.
+//! Warnings about a valid guest spec: deprecated feature gates, unsupported fields and
+//! fields without effect.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,8 @@ pub(crate) fn guest_warnings(guest: &Described<'_>, config: &ClusterConfig) -> V
     let mut unsupported = unsupported::in_annotations(guest.annotations, guest.metadata_path);
     unsupported.extend(unsupported::in_spec(guest.spec, guest.spec_path));
     all.extend(unsupported.iter().map(Unsupported::warning));
+    let without_effect = unsupported::without_effect(guest.spec, guest.spec_path);
+    all.extend(without_effect.iter().map(Unsupported::notice));
     all
 }
 

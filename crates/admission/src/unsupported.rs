@@ -13,10 +13,7 @@ pub struct UnsupportedKind {
 /// All unsupported kinds.
 pub const KINDS: &[UnsupportedKind] = &[
     kind_row("pool.kubevirt.io", "VirtualMachinePool"),
-    kind_row("clone.kubevirt.io", "VirtualMachineClone"),
     kind_row("export.kubevirt.io", "VirtualMachineExport"),
-    kind_row("kubevirt.io", "VirtualMachineInstanceMigration"),
-    kind_row("migrations.kubevirt.io", "MigrationPolicy"),
     kind_row("backup.kubevirt.io", "VirtualMachineBackup"),
     kind_row("backup.kubevirt.io", "VirtualMachineBackupTracker"),
     kind_row("plugin.kubevirt.io", "Plugin"),

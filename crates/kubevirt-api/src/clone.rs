@@ -51,8 +51,9 @@ pub struct VirtualMachineCloneSpec {
     /// when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<TypedLocalObjectReference>,
-    /// Which annotations of the VM are copied. Each entry is a name that may end in `*`; a leading
-    /// ! leaves matching ones out; a later entry beats an earlier one.
+    /// Which annotations of the VM are copied; all if the list is empty. Each entry is a regular
+    /// expression that may match anywhere in a name, and `*` alone matches every name. Names that match
+    /// an entry with a leading ! are left out.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"

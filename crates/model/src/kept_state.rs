@@ -43,6 +43,13 @@ impl KeptState {
         .collect()
     }
 
+    /// Whether a guest with this domain keeps state that belongs to its VM alone. The record of changed blocks may
+    /// be lost.
+    pub fn is_bound_to_vm(domain: &DomainSpec) -> bool {
+        let kept = Self::of(domain);
+        kept.contains(&Self::Tpm) || kept.contains(&Self::FirmwareVariables)
+    }
+
     /// The field of the VMI that asks for it.
     pub fn field(self) -> &'static str {
         match self {

@@ -17,7 +17,7 @@ use serde_json::Value;
 use self::fields::{ARCHITECTURE, BINDING, LEAVE_OUT};
 use crate::{Guest, Interface, Network, Volume};
 
-pub use self::fields::{Condition, FIELDS, UnsupportedField};
+pub use self::fields::{Condition, FIELDS, UnsupportedField, WITHOUT_EFFECT};
 
 /// Unsupported annotations of a VMI, and what to do instead.
 const ANNOTATIONS: &[(&str, &str)] = &[
@@ -43,14 +43,24 @@ pub fn in_spec(spec: &impl Serialize, path: &str) -> Vec<Unsupported> {
     // Serialization fails only for values that JSON cannot hold, which no request contains.
     let mut spec = serde_json::to_value(spec).unwrap_or_default();
     clear_absent_interfaces(&mut spec);
-    let occurrences = |row: &UnsupportedField| {
+    occurrences(FIELDS, &spec, path)
+}
+
+/// The fields in a VMI's spec that change nothing, although the guest runs.
+pub fn without_effect(spec: &impl Serialize, path: &str) -> Vec<Unsupported> {
+    let spec = serde_json::to_value(spec).unwrap_or_default();
+    occurrences(WITHOUT_EFFECT, &spec, path)
+}
+
+fn occurrences(rows: &[UnsupportedField], spec: &Value, path: &str) -> Vec<Unsupported> {
+    let of_row = |row: &UnsupportedField| {
         let remedy = row.remedy;
-        row.find(&spec).into_iter().map(move |field| Unsupported {
+        row.find(spec).into_iter().map(move |field| Unsupported {
             field: format!("{path}.{field}"),
             remedy,
         })
     };
-    FIELDS.iter().flat_map(occurrences).collect()
+    rows.iter().flat_map(of_row).collect()
 }
 
 /// Makes unplugged interfaces and their networks null, since nothing is rendered for them; the others
@@ -109,6 +119,11 @@ impl Unsupported {
     /// Warning for the author of the object.
     pub fn warning(&self) -> String {
         format!("accepted, but this version cannot run it yet: {self}")
+    }
+
+    /// Warning for the author of an object with a field that changes nothing.
+    pub fn notice(&self) -> String {
+        format!("accepted, but it has no effect: {self}")
     }
 
     /// The source of a volume.
@@ -241,6 +256,21 @@ mod tests {
             let fields: Vec<&str> = found.iter().map(|one| &*one.field).collect();
             assert_eq!(fields, expected, "{spec}");
         }
+    }
+
+    #[test]
+    fn fields_that_change_nothing_are_named_and_the_guest_runs() {
+        let devices = json!({"interfaces": [{"name": "a"}, {"name": "b", "tag": "red"}]});
+        let spec = json!({"domain": {"devices": devices, "features": {"apic": {}}}});
+        let found = without_effect(&spec, "spec");
+        assert_eq!(
+            found.iter().map(Unsupported::notice).collect::<Vec<_>>(),
+            [
+                "accepted, but it has no effect: spec.domain.devices.interfaces[1].tag: the guest's \
+              metadata does not have it yet"
+            ]
+        );
+        assert_eq!(in_spec(&spec, "spec"), []);
     }
 
     #[test]

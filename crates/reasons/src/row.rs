@@ -65,7 +65,7 @@ impl Subject {
             Self::Paused => "A paused guest",
             Self::Migration => "Why a guest cannot migrate",
             Self::Volumes => "Claims and data volumes",
-            Self::Snapshots => "Snapshots and restores",
+            Self::Snapshots => "Snapshots, restores and clones",
             Self::Network => "The pod's network",
             Self::Guest => "Calls to a running guest",
             Self::Pods => "Pods and containers",

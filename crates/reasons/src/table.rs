@@ -250,6 +250,12 @@ reasons! {
         SuccessfulHandOver: NotNeeded,
             "The pod on the new node is ready, and virt-handler moves the guest.",
             "";
+        SuccessfulEvict: NotNeeded,
+            "The pod of a guest with an outdated launcher was evicted, as the update strategy wants it.",
+            "";
+        FailedEvict: Transient,
+            "The pod of a guest with an outdated launcher could not be evicted.",
+            "Read the message: a disruption budget or the guest's eviction strategy keeps it.";
         SuccessfulMigration: NotNeeded,
             "The guest runs on its new node.",
             "";
@@ -490,6 +496,54 @@ reasons! {
         RestoreNotPossible: NeedsChange,
             "The restore cannot be carried out as it is written.",
             "Correct what the message names, and create another restore.";
+        CloneInProgress: NotNeeded,
+            "The VM is being cloned.",
+            "";
+        CloneReady = "Ready": NotNeeded,
+            "The clone exists. The name is KubeVirt's.",
+            "";
+        SourceDoesNotExist: NeedsChange,
+            "The VM or snapshot to clone does not exist.",
+            "Create it, or delete the clone.";
+        SourceVMWithBackendStorageInvalid: Permanent,
+            "The VM to clone keeps state of its TPM or firmware outside of its disks, which a clone cannot get.",
+            "Clone a VM without persistent TPM and firmware variables.";
+        VMVolumeSnapshotsInvalid: NeedsChange,
+            "A volume of the VM to clone cannot be copied, or it is not known yet whether it can.",
+            "Move the volumes that the message names to storage with volume snapshots, or remove them from the VM.";
+        SnapshotContentInvalid: Permanent,
+            "The snapshot does not have everything that the clone needs.",
+            "Take another snapshot, or leave out volumes by `spec.patches` of another clone.";
+        SnapshotDeleted: Permanent,
+            "The snapshot was deleted before the clone had its data.",
+            "Create another clone.";
+        CloneTargetExists: Permanent,
+            "A VM has the name of the target already.",
+            "Create another clone with another `spec.target.name`, or without one.";
+        CloneNotPossible: Permanent,
+            "The clone cannot be carried out as it is written.",
+            "Correct what the message names, and create another clone.";
+        RestoreCreationFailed: Transient,
+            "The restore of a clone could not be created.",
+            "Correct what the API server names.";
+        SnapshotCreated: NotNeeded,
+            "The snapshot of a clone was created.",
+            "";
+        SnapshotReady: NotNeeded,
+            "The snapshot of a clone is ready.",
+            "";
+        RestoreCreated: NotNeeded,
+            "The restore of a clone was created.",
+            "";
+        RestoreReady: NotNeeded,
+            "The restore of a clone is complete.",
+            "";
+        TargetVMCreated: NotNeeded,
+            "The target of a clone was created.",
+            "";
+        PVCBound: NotNeeded,
+            "The claims of a clone have their data: its snapshot and restore are deleted.",
+            "";
     }
 
     Network {

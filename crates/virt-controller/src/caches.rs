@@ -2,6 +2,7 @@
 //! object triggers. A kind that one controller observes is in that controller's folder.
 
 use kube::Resource;
+use kubevirt_api::restore::VirtualMachineRestore;
 use kubevirt_api::snapshot::VirtualMachineSnapshot;
 use kubevirt_api::volume_snapshot::{VolumeSnapshot, VolumeSnapshotClass};
 use reconcile::{Key, Store, Tracked};
@@ -9,8 +10,11 @@ use reconcile::{Key, Store, Tracked};
 use crate::gate::Gate;
 use crate::node::Heartbeats;
 use crate::view::{Claim, DataVolume, Guest, Host, SnapshotClasses, StorageClass, Volumes};
+use crate::vm::Vm;
 use crate::vmi::LauncherPod;
 
+/// Trigger by a VM.
+pub(crate) const VM: &str = "virtualmachine";
 /// Trigger by a VMI.
 pub(crate) const VMI: &str = "virtualmachineinstance";
 const CLAIM: &str = "persistentvolumeclaim";
@@ -20,6 +24,7 @@ const SNAPSHOT_CLASS: &str = "volumesnapshotclass";
 
 #[derive(Default)]
 pub(crate) struct Caches {
+    pub(crate) vms: Shared<Vm>,
     pub(crate) guests: Shared<Guest>,
     pub(crate) hosts: Shared<Host>,
     pub(crate) pods: Shared<LauncherPod>,
@@ -29,6 +34,7 @@ pub(crate) struct Caches {
     pub(crate) snapshot_classes: Shared<VolumeSnapshotClass>,
     pub(crate) volume_snapshots: Shared<VolumeSnapshot>,
     pub(crate) snapshots: Shared<VirtualMachineSnapshot>,
+    pub(crate) restores: Shared<VirtualMachineRestore>,
     pub(crate) heartbeats: Heartbeats,
 }
 

@@ -5,8 +5,8 @@
 //! from Pending to Scheduled, where virt-handler takes over; `replica_set` keeps a number of VMIs;
 //! `node` detects lost nodes and labels nodes with frequencies of the time stamp counter; `migration`
 //! moves running guests to other nodes; `data_volume` populates claims; `hotplug` brings volumes to running
-//! guests; `snapshot` copies the definition and disks of a VM, `restore` brings them back. One of several
-//! processes is active, elected by a lease.
+//! guests; `snapshot` copies the definition and disks of a VM, `restore` brings them back, `clone` makes another
+//! VM through both. One of several processes is active, elected by a lease.
 //!
 //! **Invariants**: at most two writes to a VMI per start, none when nothing changed; every write
 //! is an apply under [`MANAGER`] that fails when its base has changed; the names of children follow
@@ -15,12 +15,14 @@
 //! It must not know how a guest is run, nor which API server responds.
 
 mod caches;
+mod clone;
 mod container_disks;
 mod data_volume;
 mod gate;
 mod hotplug;
 mod migration;
 mod node;
+mod operation;
 mod replica_set;
 mod restore;
 mod run;

@@ -10,12 +10,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::wiring::Wiring;
-use crate::{data_volume, hotplug, migration, node, replica_set, restore, snapshot, vm, vmi};
+use crate::{
+    clone, data_volume, hotplug, migration, node, replica_set, restore, snapshot, vm, vmi,
+};
 
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 9] = [
+const REGISTER: [fn(&mut Wiring<'_>); 10] = [
     vm::register,
     vmi::register,
     node::register,
@@ -25,6 +27,7 @@ const REGISTER: [fn(&mut Wiring<'_>); 9] = [
     hotplug::register,
     snapshot::register,
     restore::register,
+    clone::register,
 ];
 
 /// The settings of all controllers.

@@ -128,6 +128,8 @@ impl<'a> Wiring<'a> {
     /// Starts the watches of the shared stores: every controller has registered its handlers.
     pub(crate) fn finish(mut self) -> Registered {
         let caches = std::mem::take(&mut self.caches);
+        let (vms, on_vm) = caches.vms.into_parts();
+        self.watch(watcher::Config::default(), &vms, on_vm);
         let (guests, on_guest) = caches.guests.into_parts();
         self.watch(watcher::Config::default(), &guests, on_guest);
         let (hosts, on_host) = caches.hosts.into_parts();
@@ -150,6 +152,8 @@ impl<'a> Wiring<'a> {
         self.watch_if_defined(watcher::Config::default(), &copies, on_copy);
         let (snapshots, on_snapshot) = caches.snapshots.into_parts();
         self.watch_if_defined(watcher::Config::default(), &snapshots, on_snapshot);
+        let (restores, on_restore) = caches.restores.into_parts();
+        self.watch_if_defined(watcher::Config::default(), &restores, on_restore);
         self.registered
     }
 }

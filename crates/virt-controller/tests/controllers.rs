@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "controllers/clones.rs"]
+mod clones;
 mod cluster;
 #[path = "controllers/container_disks.rs"]
 mod container_disks;
@@ -31,6 +33,8 @@ mod restores;
 mod snapshots;
 #[path = "controllers/uploads.rs"]
 mod uploads;
+#[path = "controllers/workload_updates.rs"]
+mod workload_updates;
 
 use std::time::Duration;
 

@@ -3,14 +3,18 @@
 use defaults::Environment;
 use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 use kubevirt_api::{
-    GROUP, VirtualMachine, clone::VirtualMachineClone, snapshot::VirtualMachineSnapshot,
+    GROUP, VirtualMachine,
+    clone::{VirtualMachineClone, VolumeNamePolicy},
+    snapshot::VirtualMachineSnapshot,
 };
+use model::{InvalidFilter, KeyFilters};
 use validation::{Rule, Subject, Violation};
 
 use super::{
     kind::{Check, Fill, Kind, Problem, TypedRequest},
     patches, references,
     refusals::{is_empty, requires_gate},
+    restore::{PATCHABLE, unknown_value},
 };
 
 type Request<'a> = TypedRequest<'a, VirtualMachineClone>;
@@ -59,6 +63,12 @@ impl Kind for VirtualMachineClone {
             filters,
         ),
         Rule::new(
+            "clone.filter-patterns",
+            Subject::Clone,
+            "filters are regular expressions, and not too many",
+            filter_patterns,
+        ),
+        Rule::new(
             "clone.mac-addresses",
             Subject::Clone,
             "new MAC addresses are well formed",
@@ -69,6 +79,18 @@ impl Kind for VirtualMachineClone {
             Subject::Clone,
             "patches are JSON patch operations",
             |request| patches::are_operations("spec.patches", &request.new.spec.patches),
+        ),
+        Rule::new(
+            "clone.patched-paths",
+            Subject::Clone,
+            "patches stay below spec, labels and annotations",
+            |request| patches::stay_below("spec.patches", &request.new.spec.patches, PATCHABLE),
+        ),
+        Rule::new(
+            "clone.volume-policy",
+            Subject::Clone,
+            "volumeNamePolicy is known",
+            volume_policy,
         ),
     ];
 
@@ -146,9 +168,20 @@ fn target_name(request: &Request<'_>) -> Vec<Problem> {
 }
 
 fn filters(request: &Request<'_>) -> Vec<Problem> {
+    let filters = filter_lists(request)
+        .into_iter()
+        .flat_map(|(field, list)| list.iter().enumerate().map(move |(i, one)| (field, i, one)));
+    let problems = filters.filter_map(|(field, i, filter)| {
+        let problem = filter_problem(filter)?;
+        Some(Violation::invalid(format!("{field}[{i}]"), format!("{filter:?} {problem}")).into())
+    });
+    problems.collect()
+}
+
+fn filter_lists<'a>(request: &Request<'a>) -> Vec<(&'static str, &'a [String])> {
     let spec = &request.new.spec;
     let mut lists = vec![
-        ("spec.annotationFilters", &spec.annotation_filters),
+        ("spec.annotationFilters", spec.annotation_filters.as_slice()),
         ("spec.labelFilters", &spec.label_filters),
     ];
     if let Some(template) = &spec.template {
@@ -158,14 +191,27 @@ fn filters(request: &Request<'_>) -> Vec<Problem> {
         ));
         lists.push(("spec.template.labelFilters", &template.label_filters));
     }
-    let filters = lists
+    lists
+}
+
+fn filter_patterns(request: &Request<'_>) -> Vec<Problem> {
+    let problems = filter_lists(request)
         .into_iter()
-        .flat_map(|(field, list)| list.iter().enumerate().map(move |(i, one)| (field, i, one)));
-    let problems = filters.filter_map(|(field, i, filter)| {
-        let problem = filter_problem(filter)?;
-        Some(Violation::invalid(format!("{field}[{i}]"), format!("{filter:?} {problem}")).into())
-    });
+        .filter_map(|(field, list)| {
+            let error = KeyFilters::parse(list).err()?;
+            let field = match &error {
+                InvalidFilter::NotAPattern { index, .. } => format!("{field}[{index}]"),
+                InvalidFilter::TooMany { .. } => field.to_owned(),
+            };
+            Some(Violation::invalid(field, error.to_string()).into())
+        });
     problems.collect()
+}
+
+fn volume_policy(request: &Request<'_>) -> Vec<Problem> {
+    let policy = request.new.spec.volume_name_policy.as_ref();
+    let value = policy.map(VolumeNamePolicy::as_str);
+    unknown_value("spec.volumeNamePolicy", value, VolumeNamePolicy::KNOWN)
 }
 
 fn filter_problem(filter: &str) -> Option<&'static str> {

@@ -2,12 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use kubevirt_api::{
-    restore::{
-        VirtualMachineRestore, VirtualMachineRestoreSpec, VolumeOwnershipPolicy,
-        VolumeRestorePolicy,
-    },
-    vm::VirtualMachineSpec,
+use kubevirt_api::restore::{
+    VirtualMachineRestore, VirtualMachineRestoreSpec, VolumeOwnershipPolicy, VolumeRestorePolicy,
 };
 use model::KeptState;
 use validation::{Rule, Subject, Violation};
@@ -22,7 +18,7 @@ use super::{
 type Request<'a> = TypedRequest<'a, VirtualMachineRestore>;
 
 /// The paths that patches may change.
-const PATCHABLE: &[&str] = &["/spec/", "/metadata/labels/", "/metadata/annotations/"];
+pub(super) const PATCHABLE: &[&str] = &["/spec/", "/metadata/labels/", "/metadata/annotations/"];
 
 impl Kind for VirtualMachineRestore {
     const RULES: &'static [Rule<Check<Self>>] = &[
@@ -166,7 +162,7 @@ fn ownership_policy(request: &Request<'_>) -> Vec<Problem> {
     )
 }
 
-fn unknown_value(field: &str, value: Option<&str>, known: &[&str]) -> Vec<Problem> {
+pub(super) fn unknown_value(field: &str, value: Option<&str>, known: &[&str]) -> Vec<Problem> {
     match value {
         Some(value) if !value.is_empty() && !known.contains(&value) => {
             let detail = format!("{value:?} is unknown; use one of {}", known.join(", "));
@@ -185,8 +181,8 @@ fn backend_storage(request: &Request<'_>) -> Vec<Problem> {
     };
     let source = content.spec.source.virtual_machine.as_ref();
     let needs_storage = source
-        .and_then(|vm| vm.spec.as_ref())
-        .is_some_and(keeps_state);
+        .and_then(|vm| vm.spec.as_ref()?.template.spec.as_ref())
+        .is_some_and(|guest| KeptState::is_bound_to_vm(&guest.domain));
     let source_uid = snapshot
         .status
         .as_ref()
@@ -202,15 +198,6 @@ fn backend_storage(request: &Request<'_>) -> Vec<Problem> {
         snapshot.spec.source.name
     );
     vec![Violation::invalid("spec.target", detail).into()]
-}
-
-/// Whether a guest has state that belongs to its VM. The record of changed blocks may be lost.
-fn keeps_state(spec: &VirtualMachineSpec) -> bool {
-    let Some(guest) = &spec.template.spec else {
-        return false;
-    };
-    let kept = KeptState::of(&guest.domain);
-    kept.contains(&KeptState::Tpm) || kept.contains(&KeptState::FirmwareVariables)
 }
 
 fn is_only_restore(request: &Request<'_>) -> Vec<Problem> {

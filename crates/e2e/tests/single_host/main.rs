@@ -8,6 +8,7 @@ mod both;
 mod bad_input;
 mod causes;
 mod chaos;
+mod clones;
 mod crashes;
 mod database;
 mod failpoints;

@@ -42,6 +42,16 @@ pub const FIELDS: &[UnsupportedField] = &[
     present("resourceClaims[*]", "resource claims", LEAVE_OUT),
 ];
 
+/// Fields that change nothing in this version, although the guest runs; each with the reason.
+#[rustfmt::skip]
+pub const WITHOUT_EFFECT: &[UnsupportedField] = &[
+    present("domain.devices.disks[*].tag", "tags of devices", NO_TAGS),
+    present("domain.devices.interfaces[*].tag", "tags of devices", NO_TAGS),
+    enabled("domain.features.apic.endOfInterrupt", "end of interrupts", "libvirt decides; leave it out"),
+    present("domain.launchSecurity.sev.attestation", "attestation by a client", "let the guest attest itself"),
+];
+
+const NO_TAGS: &str = "the guest's metadata does not have it yet";
 pub(super) const ARCHITECTURE: &str = "use amd64, arm64 or s390x";
 pub(super) const LEAVE_OUT: &str = "leave it out";
 pub(super) const BINDING: &str = "use masquerade: {}, bridge: {} or passtBinding: {}";

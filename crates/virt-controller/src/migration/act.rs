@@ -14,6 +14,7 @@ use super::status::{self, Done};
 use super::view::Migration;
 use super::{Controller, MigrationError};
 use crate::MANAGER;
+use crate::operation::set_finalizers;
 use crate::view::Guest;
 use crate::vmi::LauncherPod;
 
@@ -215,12 +216,8 @@ impl Controller {
         all: &[String],
     ) -> Result<(), MigrationError> {
         let key = Key::of(migration);
-        let body = json!({"metadata": {
-            "resourceVersion": migration.metadata.resource_version,
-            "finalizers": all,
-        }});
         let api = Api::<Migration>::namespaced(self.client.clone(), &key.namespace);
-        match merge(&api, MANAGER, &key, &body).await {
+        match set_finalizers(&api, &key, &migration.metadata, all).await {
             Ok(written) => self.migrations.wrote(migration, written),
             Err(WriteError::NotFound { .. }) => {}
             Err(error) => return Err(MigrationError::Finalizer(error)),

@@ -1,20 +1,16 @@
 //! Creates migrations for guests that have to leave their node, because a pod was evicted, and removes
 //! that mark from guests that have left it.
 
-use kube::Api;
-use kubevirt_api::conditions;
-use kubevirt_api::migration_request::{MigrationPriority, VirtualMachineInstanceMigration};
+use kubevirt_api::migration_request::MigrationPriority;
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as GuestPhase,
 };
-use kubevirt_api::{API_VERSION, annotations, finalizers, labels};
-use reasons::Reason;
-use reconcile::{EventType, Key, Reconciler, Requeue, WriteError, create};
+use kubevirt_api::{annotations, conditions};
+use reconcile::{Key, Reconciler, Requeue};
 use serde_json::json;
 
-use super::view::Migration;
+use super::automatic::Cause;
 use super::{Controller, MigrationError, VMI};
-use crate::MANAGER;
 use crate::gate::Gate;
 use crate::view::{Guest, GuestStatus as Status};
 use crate::wiring::Wiring;
@@ -84,29 +80,18 @@ impl Reconciler for Evacuation {
             return Ok(Requeue::OnChange);
         }
         let all = controller.migrations.in_namespace(&key.namespace);
-        let mut of_guest: Vec<_> = all.iter().filter(|one| one.guest() == *key).collect();
-        of_guest.sort_by_key(|one| (one.created(), one.uid().to_owned()));
-        if of_guest.iter().any(|one| !one.is_final()) {
+        let mut of_guest = all.iter().filter(|one| one.guest() == *key);
+        if of_guest.any(|one| !one.is_final()) {
             return Ok(Requeue::After(AGAIN));
         }
-        let last = of_guest.last().map_or("", |one| one.uid());
         let node = vmi.status.node_name.as_deref().unwrap_or_default();
-        let body = body(&vmi, key, node, last);
-        let name = body["metadata"]["name"].as_str().unwrap_or_default();
-        let own = Key::new(&key.namespace, name);
-        let api = Api::<Migration>::namespaced(controller.client.clone(), &key.namespace);
-        match create(&api, MANAGER, &own, &body).await {
-            Ok(_) => {
-                failpoints::after("virt-controller/migration/evacuate");
-                let note = format!("Created migration {name}: the guest has to leave node {node}");
-                let recorder = &controller.recorder;
-                let reason = Reason::SuccessfulCreate;
-                recorder.publish(vmi.as_ref(), EventType::Normal, reason, note);
-            }
-            // By an earlier reconcile, and not observed yet.
-            Err(WriteError::AlreadyExists { .. }) => {}
-            Err(error) => return Err(MigrationError::Evacuate(error)),
-        }
+        let cause = Cause {
+            prefix: "kubevirt-evacuation",
+            mark: (annotations::EVACUATION_MIGRATION, node),
+            priority: MigrationPriority::SystemCritical,
+            note: &format!("the guest has to leave node {node}"),
+        };
+        controller.move_guest(&vmi, &cause).await?;
         Ok(Requeue::After(AGAIN))
     }
 
@@ -117,26 +102,6 @@ impl Reconciler for Evacuation {
 
 /// When an evacuation is looked at again: its migration may have failed, which the VMI need not show.
 const AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
-
-/// The migration. Its name follows from the last one of the guest, so that it is created once.
-fn body(vmi: &Guest, key: &Key, node: &str, last: &str) -> serde_json::Value {
-    let mut identity = vmi.identity();
-    identity.metadata.name = Some(key.name.chars().take(150).collect());
-    let unique = launcher_pod::target_pod_name(&identity, &format!("{node}/{last}"));
-    let suffix = unique.strip_prefix("virt-launcher-").unwrap_or(&unique);
-    json!({
-        "apiVersion": API_VERSION,
-        "kind": VirtualMachineInstanceMigration::KIND,
-        "metadata": {
-            "name": format!("kubevirt-evacuation-{suffix}"),
-            "namespace": key.namespace,
-            "annotations": {annotations::EVACUATION_MIGRATION: node},
-            "labels": {labels::MIGRATION_VMI_NAME: launcher_pod::label_value(&key.name)},
-            "finalizers": [finalizers::MIGRATION],
-        },
-        "spec": {"vmiName": key.name, "priority": MigrationPriority::SystemCritical},
-    })
-}
 
 #[cfg(test)]
 mod tests {

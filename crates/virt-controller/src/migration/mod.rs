@@ -6,12 +6,14 @@
 //! - `plan` derives phase and steps from the observed objects;
 //! - `limits` decides whose turn it is among the migrations that wait;
 //! - `policy` chooses the settings of a migration;
-//! - `evacuation` creates migrations for guests that have to leave their node.
+//! - `automatic` creates migrations that no user asked for: `evacuation` for guests that have to leave their
+//!   node, `workload_update` for guests whose pod has an outdated launcher.
 //!
 //! **Invariants**: a guest has one migration at a time; a deleted migration always goes: a running one is
 //! cancelled, any other ends at once; a pod that may have the guest is never deleted here.
 
 mod act;
+mod automatic;
 mod evacuation;
 mod limits;
 mod observe;
@@ -22,6 +24,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod view;
+mod workload_update;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,7 +79,7 @@ enum MigrationError {
     #[error("create the pod")]
     Create(#[source] WriteError),
     #[error("create the migration")]
-    Evacuate(#[source] WriteError),
+    Request(#[source] WriteError),
     #[error("delete the pod")]
     Delete(#[source] WriteError),
     #[error("delete the finished migration")]
@@ -87,16 +90,18 @@ enum MigrationError {
     Publish(#[source] WriteError),
     #[error("write the status")]
     Status(#[source] WriteError),
+    #[error("write the number of guests with an outdated launcher")]
+    Count(#[source] WriteError),
 }
 
 impl ReconcileError for MigrationError {
     fn reason(&self) -> Reason {
         match self {
             Self::Read { .. } => Reason::ServerUnavailable,
-            Self::Render(_) | Self::Create(_) | Self::Evacuate(_) => Reason::FailedCreate,
+            Self::Render(_) | Self::Create(_) | Self::Request(_) => Reason::FailedCreate,
             Self::Delete(_) | Self::CleanUp(_) => Reason::FailedDelete,
             Self::Finalizer(_) | Self::Publish(_) => Reason::FailedUpdate,
-            Self::Status(_) => Reason::FailedStatusUpdate,
+            Self::Status(_) | Self::Count(_) => Reason::FailedStatusUpdate,
         }
     }
 
@@ -104,12 +109,13 @@ impl ReconcileError for MigrationError {
         match self {
             Self::Read { .. } | Self::Render(_) => Retry::BackOff,
             Self::Create(source)
-            | Self::Evacuate(source)
+            | Self::Request(source)
             | Self::Delete(source)
             | Self::CleanUp(source)
             | Self::Finalizer(source)
             | Self::Publish(source)
-            | Self::Status(source) => source.retry(),
+            | Self::Status(source)
+            | Self::Count(source) => source.retry(),
         }
     }
 }
@@ -167,6 +173,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         begun: Arc::default(),
     };
     evacuation::register(wiring, &controller);
+    workload_update::register(wiring, &controller);
     wiring.controller(&gate, &migrations, move || controller.clone());
 }
 

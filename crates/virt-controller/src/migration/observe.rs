@@ -171,14 +171,16 @@ pub(super) fn is_of(pod: &LauncherPod, vmi: &Guest) -> bool {
 
 /// How long a migration waits because earlier ones of the same guest have failed.
 fn back_off(migration: &Migration, all: &[Arc<Migration>], now: Timestamp) -> Option<Duration> {
-    if !migration.is_repeated() {
-        return None;
-    }
-    let guest = migration.guest();
+    let is_repeated = migration.is_repeated();
+    is_repeated.then(|| back_off_of(&migration.guest(), all, now))?
+}
+
+/// How long no component moves a guest, because its last moves have failed.
+pub(super) fn back_off_of(guest: &Key, all: &[Arc<Migration>], now: Timestamp) -> Option<Duration> {
     let mut ended: Vec<&Migration> = all
         .iter()
         .map(Arc::as_ref)
-        .filter(|one| one.is_final() && one.is_repeated() && one.guest() == guest)
+        .filter(|one| one.is_final() && one.is_repeated() && one.guest() == *guest)
         .collect();
     ended.sort_by_key(|one| one.since());
     let failed = ended.iter().rev();

@@ -18,6 +18,7 @@ use super::plan::{Plan, Progress, Step};
 use super::target::difference;
 use super::{Controller, RestoreError, claims, status};
 use crate::MANAGER;
+use crate::operation::{set_finalizers, status_fragment};
 use crate::subresources::{self, Of, SubresourceError};
 
 type Restore = VirtualMachineRestore;
@@ -67,6 +68,12 @@ impl Controller {
                     self.own_claim(key, observed, disk).await?;
                 }
             }
+            Step::DropClaim(claim) => {
+                let name = claim.name.as_deref().unwrap_or_default();
+                let named = Key::new(key.namespace.as_str(), name);
+                let deleted = delete_unchanged(&self.claims(key), &named, claim).await;
+                deleted.map_err(failed("delete a claim that is not needed any more"))?;
+            }
             Step::Complete => {
                 let status = status::complete(observed);
                 after = self.apply_status(key, observed, &status).await?;
@@ -96,11 +103,8 @@ impl Controller {
         observed: &Observed,
         all: &[String],
     ) -> Result<Restore, RestoreError> {
-        let body = json!({"metadata": {
-            "resourceVersion": observed.restore.metadata.resource_version,
-            "finalizers": all,
-        }});
-        let written = merge(&self.api(key), MANAGER, key, &body).await;
+        let metadata = &observed.restore.metadata;
+        let written = set_finalizers(&self.api(key), key, metadata, all).await;
         written.map_err(failed("change the finalizers"))
     }
 
@@ -290,7 +294,7 @@ impl Controller {
         status: &kubevirt_api::restore::VirtualMachineRestoreStatus,
     ) -> Result<Option<Restore>, RestoreError> {
         let restore = observed.restore.as_ref();
-        let Some(fragment) = status::fragment(restore, key, status) else {
+        let Some(fragment) = status_fragment(restore, restore.status.as_ref(), key, status) else {
             return Ok(None);
         };
         match apply_reported(&self.api(key), &fragment, restore, &self.recorder).await {
@@ -337,6 +341,7 @@ fn name(step: &Step) -> &'static str {
         Step::CreateTarget(_) => "virt-controller/restore/create-vm",
         Step::UpdateTarget(_) => "virt-controller/restore/update-vm",
         Step::OwnClaim(_) => "virt-controller/restore/own-claim",
+        Step::DropClaim(_) => "virt-controller/restore/drop-claim",
         Step::Complete => "virt-controller/restore/complete",
     }
 }

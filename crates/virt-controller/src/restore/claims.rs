@@ -24,7 +24,7 @@ const DROPPED: [&str; 6] = [
 const KEPT: &str = "cdi.kubevirt.io/storage.contentType";
 
 /// The mark of the restore on the objects that it has written.
-pub(super) fn mark(restore: &VirtualMachineRestore) -> String {
+pub(crate) fn mark(restore: &VirtualMachineRestore) -> String {
     let name = restore.metadata.name.as_deref().unwrap_or_default();
     format!("{name}-{}", uid(restore))
 }

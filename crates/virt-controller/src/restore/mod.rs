@@ -21,17 +21,24 @@ mod tests;
 use std::sync::Arc;
 
 use kube::Client;
-use kube::runtime::watcher;
 use kubevirt_api::restore::VirtualMachineRestore;
+use kubevirt_api::snapshot::VolumeBackup;
 use reasons::Reason;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
+use serde_json::Value;
 
+use self::target::{Replaced, restored};
 use crate::caches::VMI;
 use crate::gate::Gate;
+use crate::operation::RETRY;
 use crate::subresources::SubresourceError;
 use crate::wiring::Wiring;
+
+pub(crate) use claims::mark;
+pub(crate) use observe::{Target, copied_vm};
+pub(crate) use target::shared_claims;
 
 /// Trigger by a restore.
 const RESTORE: &str = "virtualmachinerestore";
@@ -49,10 +56,12 @@ struct Controller {
 
 pub(crate) fn register(wiring: &mut Wiring<'_>) {
     let gate = Gate::default();
-    let restores: Store<VirtualMachineRestore> = Store::new();
+    let restores = wiring.caches.restores.store();
     let queue = gate.clone();
-    let on_change = move |one: &VirtualMachineRestore| queue.add(Key::of(one), RESTORE);
-    wiring.watch_if_defined(watcher::Config::default(), &restores, on_change);
+    wiring
+        .caches
+        .restores
+        .on_change(move |one| queue.add(Key::of(one), RESTORE));
     let (queue, all) = (gate.clone(), restores.clone());
     wiring.caches.snapshots.on_change(move |snapshot| {
         let key = Key::of(snapshot);
@@ -75,6 +84,20 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         clock: wiring.settings.clock,
     };
     wiring.controller(&gate, &restores, move || controller.clone());
+}
+
+/// The VM that the restore would create; the message if its patches cannot be applied.
+pub(crate) fn new_vm(
+    restore: &VirtualMachineRestore,
+    source: &Value,
+    backups: &[VolumeBackup],
+) -> Result<Value, String> {
+    let replaced = backups.iter().map(|backup| Replaced {
+        volume: backup.volume_name.clone(),
+        claim: claims::name(restore, backup),
+    });
+    let replaced: Vec<Replaced> = replaced.collect();
+    restored(restore, source, None, &replaced)
 }
 
 /// Why a reconcile failed.
@@ -131,14 +154,14 @@ impl Reconciler for Controller {
                 self.write_status(key, &observed, &plan, None).await?;
                 if matches!(plan.progress, plan::Progress::Failed { .. }) {
                     // The next reconcile unlocks the VM.
-                    return Ok(Requeue::After(plan::RETRY));
+                    return Ok(Requeue::After(RETRY));
                 }
                 return Ok(plan.requeue_in.map_or(Requeue::OnChange, Requeue::After));
             };
             match Box::pin(self.act(key, &observed, step)).await {
                 Ok(_) if *step == plan::Step::Stop => {
                     self.write_status(key, &observed, &plan, None).await?;
-                    return Ok(Requeue::After(plan::RETRY));
+                    return Ok(Requeue::After(RETRY));
                 }
                 Ok(Some(after)) => {
                     self.restores.wrote(&restore, after.clone());
@@ -152,7 +175,7 @@ impl Reconciler for Controller {
                 }
             }
         }
-        Ok(Requeue::After(plan::RETRY))
+        Ok(Requeue::After(RETRY))
     }
 
     fn uid_of(&self, key: &Key) -> Option<String> {

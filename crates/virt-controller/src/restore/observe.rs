@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::Api;
-use kube::api::{ApiResource, DynamicObject};
-use kubevirt_api::VirtualMachine;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, Client};
 use kubevirt_api::data_volume_status::DataVolume;
 use kubevirt_api::restore::VirtualMachineRestore;
 use kubevirt_api::snapshot::{VirtualMachineSnapshot, VirtualMachineSnapshotContent, VolumeBackup};
 use kubevirt_api::vm_status::VirtualMachineStatus;
 use kubevirt_api::volume_snapshot::VolumeSnapshot;
+use kubevirt_api::{VirtualMachine, labels};
 use reconcile::Key;
 use serde_json::Value;
 
-use super::claims::{is_in_place, name};
+use super::claims::{is_in_place, is_ours, name};
 use super::{Controller, RestoreError};
 use crate::view::Guest;
 
@@ -29,6 +29,8 @@ pub(super) struct Observed {
     pub(super) disks: Vec<Disk>,
     pub(super) target: Option<Target>,
     pub(super) guest: Option<Guest>,
+    /// Claims without an owner that this restore has created; only if it is deleted before it is complete.
+    pub(super) leftovers: Vec<ObjectMeta>,
     pub(super) now: Timestamp,
 }
 
@@ -47,10 +49,10 @@ pub(super) struct Disk {
 
 /// The VM to restore.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Target {
-    pub(super) object: Value,
-    pub(super) uid: String,
-    pub(super) status: VirtualMachineStatus,
+pub(crate) struct Target {
+    pub(crate) object: Value,
+    pub(crate) uid: String,
+    pub(crate) status: VirtualMachineStatus,
 }
 
 impl Observed {
@@ -101,6 +103,10 @@ impl Controller {
         if observed.is_complete() {
             return Ok(observed);
         }
+        if observed.restore.metadata.deletion_timestamp.is_some() {
+            observed.leftovers = self.leftovers(namespace, &observed.restore).await?;
+            return Ok(observed);
+        }
         let guests = Api::<Guest>::namespaced(client.clone(), namespace);
         let guest = guests.get_opt(&target).await;
         observed.guest = guest.map_err(unreadable("the VMI"))?;
@@ -110,6 +116,27 @@ impl Controller {
         observed.snapshot = snapshot.map_err(unreadable("the snapshot"))?;
         self.observe_content(namespace, &mut observed).await?;
         Ok(observed)
+    }
+
+    /// A claim that replaces one in place is kept: it may be the only one with the data.
+    async fn leftovers(
+        &self,
+        namespace: &str,
+        restore: &VirtualMachineRestore,
+    ) -> Result<Vec<ObjectMeta>, RestoreError> {
+        if is_in_place(restore) {
+            return Ok(Vec::new());
+        }
+        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), namespace);
+        let restored = ListParams::default().labels(labels::RESTORE_SOURCE_VM_NAME);
+        let found = claims.list(&restored).await;
+        let found = found.map_err(unreadable("the claims"))?.items.into_iter();
+        let own = found.filter(|claim| is_ours(restore, claim));
+        let leftovers = own.map(|claim| claim.metadata).filter(|metadata| {
+            let mut owners = metadata.owner_references.iter().flatten();
+            metadata.deletion_timestamp.is_none() && owners.next().is_none()
+        });
+        Ok(leftovers.collect())
     }
 
     async fn observe_content(
@@ -126,19 +153,11 @@ impl Controller {
         else {
             return Ok(());
         };
-        // Not parsed, so that unknown fields of the VM are restored.
-        let kind = ApiResource::erase::<VirtualMachineSnapshotContent>(&());
-        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &kind);
-        let Some(content) = api
-            .get_opt(&content)
-            .await
-            .map_err(unreadable("the content"))?
-        else {
+        let copied = copied_vm(&self.client, namespace, &content).await;
+        let Some((source, backups)) = copied.map_err(unreadable("the content"))? else {
             return Ok(());
         };
-        observed.source = content.data["spec"]["source"]["virtualMachine"].clone();
-        let backups = content.data["spec"]["volumeBackups"].clone();
-        let backups: Vec<VolumeBackup> = serde_json::from_value(backups).unwrap_or_default();
+        observed.source = source;
         for backup in backups {
             let disk = self.disk(namespace, &observed.restore, backup).await?;
             observed.disks.push(disk);
@@ -174,8 +193,28 @@ impl Controller {
     }
 }
 
+/// The VM in a content, not parsed, so that unknown fields are restored; and the copies of its volumes.
+pub(crate) async fn copied_vm(
+    client: &Client,
+    namespace: &str,
+    content: &str,
+) -> Result<Option<(Value, Vec<VolumeBackup>)>, kube::Error> {
+    let kind = ApiResource::erase::<VirtualMachineSnapshotContent>(&());
+    let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &kind);
+    let Some(mut content) = api.get_opt(content).await? else {
+        return Ok(None);
+    };
+    let backups = content.data["spec"]["volumeBackups"].take();
+    let backups = match backups {
+        Value::Null => Vec::new(),
+        list => serde_json::from_value(list).map_err(kube::Error::SerdeError)?,
+    };
+    let vm = content.data["spec"]["source"]["virtualMachine"].take();
+    Ok(Some((vm, backups)))
+}
+
 impl Target {
-    fn of(mut found: DynamicObject) -> Self {
+    pub(crate) fn of(mut found: DynamicObject) -> Self {
         found.metadata.managed_fields = None;
         let status = found.data["status"].clone();
         Self {
@@ -185,7 +224,7 @@ impl Target {
         }
     }
 
-    pub(super) fn annotation(&self, name: &str) -> Option<&str> {
+    pub(crate) fn annotation(&self, name: &str) -> Option<&str> {
         self.object["metadata"]["annotations"][name].as_str()
     }
 }

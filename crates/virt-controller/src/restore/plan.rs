@@ -1,8 +1,7 @@
 //! Pure planning: maps the observed state to the next step, and to the state that users see.
 
-use std::time::Duration;
-
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::conditions;
 use kubevirt_api::restore::{TargetReadinessPolicy as Policy, VolumeOwnershipPolicy};
 use kubevirt_api::snapshot::ConditionType;
@@ -13,9 +12,8 @@ use serde_json::Value;
 use super::claims::{is_in_place, is_ours, mark};
 use super::observe::{Disk, Observed, Target};
 use super::target::{Replaced, claims_of, restored, shared_claims};
+use crate::operation;
 
-/// Requeue time while something is missing that triggers nothing.
-pub(super) const RETRY: Duration = Duration::from_secs(5);
 /// How long a VM may take to stop by default.
 const GRACE: SignedDuration = SignedDuration::from_mins(5);
 
@@ -35,6 +33,8 @@ pub(super) enum Step {
     UpdateTarget(Value),
     /// The claim goes with the VM, or with nothing.
     OwnClaim(usize),
+    /// Deletes a claim that no VM has got.
+    DropClaim(Box<ObjectMeta>),
     Complete,
 }
 
@@ -54,39 +54,17 @@ pub(super) enum Progress {
     Ended,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Plan {
-    pub(super) step: Option<Step>,
-    pub(super) progress: Progress,
-    pub(super) requeue_in: Option<Duration>,
-}
+pub(super) type Plan = operation::Plan<Step, Progress>;
 
-impl Plan {
-    fn step(step: Step) -> Self {
-        Self {
-            step: Some(step),
-            progress: Progress::Restoring,
-            requeue_in: None,
-        }
-    }
-
-    fn state(progress: Progress) -> Self {
-        Self {
-            step: None,
-            progress,
-            requeue_in: None,
-        }
-    }
+fn next(step: Step) -> Plan {
+    Plan::step(step, Progress::Restoring)
 }
 
 fn waits(reason: Reason, message: impl Into<String>) -> Plan {
-    Plan {
-        requeue_in: Some(RETRY),
-        ..Plan::state(Progress::Waits {
-            reason,
-            message: message.into(),
-        })
-    }
+    Plan::retried(Progress::Waits {
+        reason,
+        message: message.into(),
+    })
 }
 
 pub(super) fn plan(observed: &Observed) -> Plan {
@@ -98,9 +76,13 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     let has_failed = status
         .is_some_and(|status| conditions::is_true(&status.conditions, &ConditionType::Failure));
     if is_deleted || has_failed || observed.is_complete() {
+        let leftover = observed.leftovers.first().filter(|_| !is_done(observed));
         let step = match (observed.is_locked(), is_deleted && has_finalizer) {
             (true, _) => Some(Step::Unlock),
-            (false, true) => Some(Step::RemoveFinalizer),
+            (false, true) => Some(match leftover {
+                Some(claim) => Step::DropClaim(Box::new(claim.clone())),
+                None => Step::RemoveFinalizer,
+            }),
             (false, false) => None,
         };
         return Plan {
@@ -109,7 +91,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         };
     }
     if !has_finalizer {
-        return Plan::step(Step::AddFinalizer);
+        return next(Step::AddFinalizer);
     }
     restore(observed)
 }
@@ -205,7 +187,7 @@ fn prepare(observed: &Observed, target: &Target) -> Option<Plan> {
     }
     if observed.is_locked() {
         // It was created before the VM controller observed the lock.
-        return observed.guest.is_some().then(|| Plan::step(Step::Unlock));
+        return observed.guest.is_some().then(|| next(Step::Unlock));
     }
     let other = [
         ("snapshot", &target.status.snapshot_in_progress),
@@ -221,7 +203,7 @@ fn prepare(observed: &Observed, target: &Target) -> Option<Plan> {
     if observed.guest.is_some() {
         return Some(running(observed));
     }
-    Some(Plan::step(Step::Lock))
+    Some(next(Step::Lock))
 }
 
 /// The guest is still there.
@@ -269,7 +251,7 @@ fn claims(observed: &Observed) -> Option<Plan> {
     let restore = &observed.restore;
     for (index, disk) in observed.disks.iter().enumerate() {
         let Some(claim) = &disk.claim else {
-            return Some(Plan::step(Step::CreateClaim(index)));
+            return Some(next(Step::CreateClaim(index)));
         };
         if is_ours(restore, claim) {
             continue;
@@ -290,7 +272,7 @@ fn claims(observed: &Observed) -> Option<Plan> {
                 format!("persistentvolumeclaim {name} is being deleted"),
             ));
         }
-        return Some(Plan::step(Step::DeleteClaim(index)));
+        return Some(next(Step::DeleteClaim(index)));
     }
     None
 }
@@ -354,9 +336,9 @@ fn finish(observed: &Observed) -> Plan {
             }
         };
         if target.is_some() {
-            return Plan::step(Step::UpdateTarget(vm));
+            return next(Step::UpdateTarget(vm));
         }
-        return Plan::step(Step::CreateTarget(vm));
+        return next(Step::CreateTarget(vm));
     }
     let owner = target
         .filter(|_| restore.spec.volume_ownership_policy != Some(VolumeOwnershipPolicy::None));
@@ -371,8 +353,8 @@ fn finish(observed: &Observed) -> Plan {
         }
     };
     match observed.disks.iter().position(|disk| !is_owned(&disk)) {
-        Some(index) => Plan::step(Step::OwnClaim(index)),
-        None => Plan::step(Step::Complete),
+        Some(index) => next(Step::OwnClaim(index)),
+        None => next(Step::Complete),
     }
 }
 

@@ -104,7 +104,7 @@ fn replace_claims(spec: &mut Value, replaced: &[Replaced]) {
 }
 
 /// Claims of a new VM that its source uses as well: their volumes are not in the snapshot.
-pub(super) fn shared_claims(source: &Value, vm: &Value) -> Vec<String> {
+pub(crate) fn shared_claims(source: &Value, vm: &Value) -> Vec<String> {
     let old = claims_of(source);
     claims_of(vm)
         .into_iter()

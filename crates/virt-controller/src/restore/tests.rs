@@ -102,6 +102,7 @@ fn observed(spec: &Value, claim: &Value) -> Observed {
         disks: vec![disk(&restore, claim)],
         target: Some(target(&json!({"restoreInProgress": "r"}), &json!({}))),
         guest: None,
+        leftovers: Vec::new(),
         now: CREATED.parse().unwrap(),
         restore: Arc::new(restore),
     }
@@ -281,6 +282,16 @@ fn ended_restore_releases_its_target() {
         (plan(&one).step, plan(&one).progress),
         (None, Progress::Ended)
     );
+    // Deleted before it was complete: its claims go, unless a VM has them.
+    let mut deleted = restore(&json!({}), &Value::Null);
+    deleted.metadata.deletion_timestamp = serde_json::from_value(json!(CREATED)).unwrap();
+    let claim_left = serde_json::from_value(json!({"name": "restore-u-data"})).unwrap();
+    one.restore = Arc::new(deleted);
+    one.leftovers = vec![claim_left];
+    assert!(matches!(plan(&one).step, Some(Step::DropClaim(_))));
+    let mark = json!({annotations::LAST_RESTORE_UID: MARK});
+    one.target = Some(target(&json!({}), &mark));
+    assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
     let complete = status::complete(&observed(&json!({}), &claim(MARK, "vm")));
     assert_eq!(complete.complete, Some(true));
     assert_eq!(complete.restores[0].volume_name, "data");

@@ -19,6 +19,7 @@ use super::plan::{Plan, Progress, Step};
 use super::source::{DiskState, content_name, volume_snapshot_name};
 use super::{Controller, SnapshotError, status};
 use crate::MANAGER;
+use crate::operation::{set_finalizers, status_fragment};
 use crate::subresources::{self, Of, SubresourceError};
 
 /// Of virt-api: the VM of a paused guest is locked by another snapshot.
@@ -109,11 +110,8 @@ impl Controller {
         observed: &Observed,
         all: &[String],
     ) -> Result<Snapshot, SnapshotError> {
-        let body = json!({"metadata": {
-            "resourceVersion": observed.snapshot.metadata.resource_version,
-            "finalizers": all,
-        }});
-        let written = merge(&self.api(key), MANAGER, key, &body).await;
+        let metadata = &observed.snapshot.metadata;
+        let written = set_finalizers(&self.api(key), key, metadata, all).await;
         written.map_err(update("change the finalizers"))
     }
 
@@ -501,7 +499,8 @@ impl Controller {
         };
         let status = status::render(observed, progress);
         let snapshot = observed.snapshot.as_ref();
-        let Some(fragment) = status::fragment(snapshot, key, &status) else {
+        let Some(fragment) = status_fragment(snapshot, snapshot.status.as_ref(), key, &status)
+        else {
             return Ok(None);
         };
         if let Progress::Failed { reason, message } | Progress::Waits { reason, message } = progress

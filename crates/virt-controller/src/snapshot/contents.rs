@@ -5,13 +5,12 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use kubevirt_api::finalizers;
 use kubevirt_api::snapshot::VirtualMachineSnapshotContent;
-use reconcile::{Key, Reconciler, Requeue, Store, WriteError, merge};
+use reconcile::{Key, Reconciler, Requeue, Store, WriteError};
 use serde::Deserialize;
-use serde_json::json;
 
 use super::SnapshotError;
-use crate::MANAGER;
 use crate::gate::Gate;
+use crate::operation::set_finalizers;
 use crate::view::Labels;
 use crate::wiring::Wiring;
 
@@ -79,13 +78,9 @@ impl Reconciler for Controller {
         if content.metadata.deletion_timestamp.is_none() || !all.iter().any(is_ours) {
             return Ok(Requeue::OnChange);
         }
-        let others: Vec<&String> = all.iter().filter(|one| !is_ours(one)).collect();
-        let body = json!({"metadata": {
-            "resourceVersion": content.metadata.resource_version,
-            "finalizers": others,
-        }});
+        let others: Vec<String> = all.iter().filter(|one| !is_ours(one)).cloned().collect();
         let api = Api::<Content>::namespaced(self.client.clone(), &key.namespace);
-        match merge(&api, MANAGER, key, &body).await {
+        match set_finalizers(&api, key, &content.metadata, &others).await {
             Ok(_) | Err(WriteError::NotFound { .. }) => {}
             Err(source) => {
                 return Err(SnapshotError::Update {

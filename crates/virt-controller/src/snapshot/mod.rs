@@ -32,6 +32,7 @@ use reconcile::{
 
 use crate::caches::VMI;
 use crate::gate::Gate;
+use crate::operation::RETRY;
 use crate::subresources::SubresourceError;
 use crate::view::SnapshotClasses;
 use crate::wiring::Wiring;
@@ -169,7 +170,7 @@ impl Reconciler for Controller {
                         let observed = self.refreshed(key, observed);
                         self.write_status(key, &observed, &plan, None).await?;
                         // The VMI that shows it triggers the next reconcile earlier.
-                        return Ok(Requeue::After(plan::RETRY));
+                        return Ok(Requeue::After(RETRY));
                     }
                 }
                 Ok(None) => {}
@@ -181,7 +182,7 @@ impl Reconciler for Controller {
                 }
             }
         }
-        Ok(Requeue::After(plan::RETRY))
+        Ok(Requeue::After(RETRY))
     }
 
     fn uid_of(&self, key: &Key) -> Option<String> {

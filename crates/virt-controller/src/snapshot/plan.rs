@@ -14,10 +14,9 @@ use reasons::Reason;
 use super::hold::{By, Hold};
 use super::observe::{Content, Observed};
 use super::source::DiskState;
+use crate::operation;
 use crate::view::Guest;
 
-/// Requeue time while something is missing that triggers nothing.
-pub(super) const RETRY: Duration = Duration::from_secs(5);
 const DEADLINE: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,30 +59,7 @@ pub(super) enum Progress {
     Ended,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Plan {
-    pub(super) step: Option<Step>,
-    pub(super) progress: Progress,
-    pub(super) requeue_in: Option<Duration>,
-}
-
-impl Plan {
-    fn step(step: Step, progress: Progress) -> Self {
-        Self {
-            step: Some(step),
-            progress,
-            requeue_in: None,
-        }
-    }
-
-    fn state(progress: Progress) -> Self {
-        Self {
-            step: None,
-            progress,
-            requeue_in: None,
-        }
-    }
-}
+pub(super) type Plan = operation::Plan<Step, Progress>;
 
 pub(super) fn plan(observed: &Observed) -> Plan {
     let has_finalizer = observed
@@ -130,10 +106,7 @@ fn deletion(observed: &Observed) -> Plan {
     if metadata.deletion_timestamp.is_none() {
         return Plan::step(Step::DeleteContent, progress);
     }
-    Plan {
-        requeue_in: Some(RETRY),
-        ..Plan::state(progress)
-    }
+    Plan::retried(progress)
 }
 
 /// Releases the guest and the VM, if this snapshot holds them.
@@ -228,30 +201,21 @@ fn completion(observed: &Observed, content: &Content) -> Plan {
             let error = copy.error().map(|error| format!(": {error}"));
             let error = error.unwrap_or_default();
             let message = format!("volume snapshot {} is not ready{error}", copy.name);
-            Plan {
-                requeue_in: Some(RETRY),
-                ..waits(Reason::VolumeSnapshotNotReady, message)
-            }
+            waits(Reason::VolumeSnapshotNotReady, message)
         }
     }
 }
 
 fn waits(reason: Reason, message: impl Into<String>) -> Plan {
-    Plan {
-        requeue_in: Some(RETRY),
-        ..Plan::state(Progress::Waits {
-            reason,
-            message: message.into(),
-        })
-    }
+    Plan::retried(Progress::Waits {
+        reason,
+        message: message.into(),
+    })
 }
 
 /// The next reconcile releases the guest and the VM.
 fn failed(reason: Reason, message: String) -> Plan {
-    Plan {
-        requeue_in: Some(RETRY),
-        ..Plan::state(Progress::Failed { reason, message })
-    }
+    Plan::retried(Progress::Failed { reason, message })
 }
 
 fn copying(observed: &Observed) -> Plan {

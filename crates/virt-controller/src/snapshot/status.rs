@@ -1,20 +1,17 @@
 //! The status of a snapshot.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubevirt_api::conditions::{self, ConditionValue};
 use kubevirt_api::snapshot::{
     ConditionType as Type, Error, Indication, SnapshotVolumesLists, SourceIndication,
-    VirtualMachineSnapshot, VirtualMachineSnapshotPhase as Phase,
-    VirtualMachineSnapshotStatus as Status,
+    VirtualMachineSnapshotPhase as Phase, VirtualMachineSnapshotStatus as Status,
 };
 use reasons::Reason;
-use reconcile::{Fragment, Key};
 use serde_json::json;
 
 use super::observe::Observed;
 use super::plan::Progress;
 use super::source::{DiskState, claim_of, volumes};
-use crate::MANAGER;
+use crate::operation::set_conditions;
 
 pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
     let now = Time(observed.now);
@@ -126,21 +123,12 @@ fn set(status: &mut Status, phase: Phase, reason: Reason, message: &str, now: &T
     let is_ready = reason == Reason::SnapshotComplete;
     let is_failed = phase == Phase::Failed;
     let is_busy = phase == Phase::InProgress;
-    let advised = reason.advise(message);
-    let value = |holds: bool| ConditionValue {
-        status: if holds {
-            conditions::TRUE
-        } else {
-            conditions::FALSE
-        },
-        reason: reason.as_str(),
-        message: &advised,
-    };
     let all = &mut status.conditions;
-    conditions::set(all, Type::Ready, &value(is_ready), now);
-    conditions::set(all, Type::Progressing, &value(is_busy), now);
+    let cause = (reason, message);
+    let values = [(Type::Ready, is_ready), (Type::Progressing, is_busy)];
+    set_conditions(all, values, cause, now);
     if is_failed {
-        conditions::set(all, Type::Failure, &value(true), now);
+        set_conditions(all, [(Type::Failure, true)], cause, now);
     }
     status.ready_to_use = Some(is_ready);
     status.phase = Some(phase);
@@ -156,26 +144,4 @@ fn set(status: &mut Status, phase: Phase, reason: Reason, message: &str, now: &T
             message: Some(message.to_owned()),
         });
     }
-}
-
-/// The status to apply, or `None` if nothing changed.
-pub(super) fn fragment<'a>(
-    snapshot: &VirtualMachineSnapshot,
-    key: &'a Key,
-    status: &Status,
-) -> Option<Fragment<'a>> {
-    if snapshot.status.as_ref() == Some(status) {
-        return None;
-    }
-    let body = json!({
-        "apiVersion": VirtualMachineSnapshot::API_VERSION,
-        "kind": VirtualMachineSnapshot::KIND,
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
-            "resourceVersion": snapshot.metadata.resource_version,
-        },
-        "status": status,
-    });
-    Some(Fragment::of_status(MANAGER, key, body))
 }

@@ -12,7 +12,7 @@ use kubevirt_api::vmi_status::{
     VirtualMachineInstancePhaseTransitionTimestamp as Transition, VirtualMachineInstanceStatus,
     VolumeStatus,
 };
-use kubevirt_api::{VirtualMachineInstance, annotations};
+use kubevirt_api::{VirtualMachineInstance, annotations, labels};
 use serde::Deserialize;
 
 use super::Labels;
@@ -65,6 +65,8 @@ pub(crate) struct GuestStatus {
     pub(crate) qos_class: Option<String>,
     pub(crate) runtime_user: Option<u64>,
     pub(crate) launcher_image: Option<String>,
+    /// Its pod has an older launcher than new pods get. A label of the VMI, not a part of its status.
+    pub(crate) is_outdated: bool,
     pub(crate) migration_transport: Option<VirtualMachineInstanceMigrationTransport>,
     pub(crate) memory_overhead: Option<Quantity>,
     /// The revision of the VM's spec that it was started from.
@@ -141,6 +143,9 @@ impl From<VirtualMachineInstance> for Guest {
         let metadata = super::slim(vmi.metadata.clone(), Labels::Kept, &ANNOTATIONS);
         let plugs = plugs(&vmi);
         let mut status = status;
+        let labels = metadata.labels.as_ref();
+        status.is_outdated =
+            labels.is_some_and(|all| all.contains_key(labels::OUTDATED_LAUNCHER_IMAGE));
         let mut known = vmi.status.iter().flat_map(|status| &status.volume_status);
         if !plugs.is_empty() || known.any(|volume| volume.hotplug_volume.is_some()) {
             let whole = vmi.status.as_ref();
@@ -189,6 +194,14 @@ pub(crate) fn plugs(vmi: &VirtualMachineInstance) -> Vec<Plug> {
         .collect()
 }
 
+impl GuestStatus {
+    /// Whether the guest runs in a pod with another launcher than new pods get.
+    pub(crate) fn runs_in_other_than(&self, launcher_image: &str) -> bool {
+        let image = self.launcher_image.as_deref();
+        self.phase == Phase::Running && image.is_some_and(|image| image != launcher_image)
+    }
+}
+
 impl From<VirtualMachineInstanceStatus> for GuestStatus {
     fn from(status: VirtualMachineInstanceStatus) -> Self {
         let is_migrating = status.migration_state.as_ref().is_some_and(|state| {
@@ -209,6 +222,7 @@ impl From<VirtualMachineInstanceStatus> for GuestStatus {
             qos_class: status.qos_class,
             runtime_user: status.runtime_user,
             launcher_image: status.launcher_container_image_version,
+            is_outdated: false,
             migration_transport: status.migration_transport,
             memory_overhead: status.memory.and_then(|memory| memory.memory_overhead),
             revision: status.virtual_machine_revision_name,

@@ -21,21 +21,18 @@ mod view;
 
 use cluster_view::Configuration;
 use kube::Client;
-use kube::runtime::watcher;
 use kubevirt_api::VirtualMachine;
 use reasons::Reason;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
-use self::view::Vm;
-use crate::caches::VMI;
+use crate::caches::{VM, VMI};
 use crate::gate::Gate;
 use crate::view::{Guest, SnapshotClasses, Volumes};
 use crate::wiring::Wiring;
 
-/// Trigger by a VM.
-const VM: &str = "virtualmachine";
+pub(crate) use self::view::Vm;
 
 #[derive(Clone)]
 struct Controller {
@@ -52,11 +49,12 @@ struct Controller {
 
 pub(crate) fn register(wiring: &mut Wiring<'_>) {
     let gate = Gate::default();
-    let vms: Store<Vm> = Store::new();
+    let vms = wiring.caches.vms.store();
     let queue = gate.clone();
-    wiring.watch(watcher::Config::default(), &vms, move |vm: &Vm| {
-        queue.add(Key::of(vm), VM);
-    });
+    wiring
+        .caches
+        .vms
+        .on_change(move |vm| queue.add(Key::of(vm), VM));
     let queue = gate.clone();
     wiring.caches.guests.on_change(move |vmi| {
         // The VM of that name may want to adopt it.

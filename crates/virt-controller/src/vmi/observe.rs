@@ -43,6 +43,8 @@ pub(super) struct Observed {
     pub(super) tsc_frequency: Option<i64>,
     /// `None` while no node has reported.
     pub(super) acceleration: Option<Acceleration>,
+    /// The launcher of new pods.
+    pub(super) launcher_image: String,
     /// The guest's node sends no heartbeats.
     pub(super) is_node_lost: bool,
     pub(super) now: Timestamp,
@@ -115,6 +117,7 @@ impl Controller {
             binder,
             others,
             acceleration: self.source.acceleration(),
+            launcher_image: self.source.launcher.launcher_image.clone(),
             is_node_lost,
             now,
         })

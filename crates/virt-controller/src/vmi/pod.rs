@@ -19,6 +19,8 @@ pub(crate) struct LauncherPod {
     pub(crate) migration_uid: Option<String>,
     pub(crate) migration_name: Option<String>,
     pub(crate) node_name: Option<String>,
+    /// Of the container that runs the guest.
+    pub(crate) image: Option<String>,
     /// Volumes can be brought into it.
     pub(crate) takes_volumes: bool,
     pub(crate) phase: Option<String>,
@@ -80,6 +82,14 @@ struct Raw {
 struct Spec {
     node_name: Option<String>,
     volumes: Vec<Named>,
+    containers: Vec<Image>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Image {
+    name: String,
+    image: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -115,11 +125,14 @@ impl From<Raw> for LauncherPod {
         let mut metadata = crate::view::slim(raw.metadata, Labels::Dropped, &[]);
         metadata.finalizers = None;
         let mut volumes = raw.spec.volumes.iter();
+        let mut all = raw.spec.containers.into_iter();
+        let compute = all.find(|container| container.name == launcher_pod::CONTAINER);
         Self {
             metadata,
             migration_uid,
             migration_name,
             node_name: raw.spec.node_name,
+            image: compute.and_then(|container| container.image),
             takes_volumes: volumes.any(|volume| volume.name == paths::HOTPLUG_VOLUME),
             phase: raw.status.phase,
             qos_class: raw.status.qos_class,

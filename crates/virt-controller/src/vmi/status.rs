@@ -86,7 +86,9 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> GuestStat
     {
         status.active_pods.clear();
         hand_over(&mut status, pod);
+        status.launcher_image = pod.image.clone().or(status.launcher_image);
     }
+    status.is_outdated = status.runs_in_other_than(&observed.launcher_image);
     status.conditions = render_conditions(observed, plan, done, &status);
     status
 }
@@ -108,7 +110,10 @@ pub(super) fn fragment<'a>(
             "name": key.name,
             "namespace": key.namespace,
             "resourceVersion": vmi.metadata.resource_version,
-            "labels": {labels::NODE_NAME: status.node_name},
+            "labels": {
+                labels::NODE_NAME: status.node_name,
+                labels::OUTDATED_LAUNCHER_IMAGE: status.is_outdated.then_some(""),
+            },
         },
         "status": {
             "conditions": status.conditions,

@@ -70,6 +70,7 @@ fn observe(vmi: Value, pod: Option<Value>) -> Observed {
         vsock: None,
         tsc_frequency: None,
         acceleration: Some(Acceleration::Emulation),
+        launcher_image: "i".to_owned(),
         is_node_lost: false,
         now: now(),
     }

@@ -67,6 +67,8 @@ pub(crate) struct TestCluster {
     /// Shared by all runs of the controllers, which use the thread of the test.
     trap: Trap,
     controllers: Option<(CancellationToken, tokio::task::JoinHandle<()>)>,
+    /// Of the pods that the controllers create.
+    launcher_image: &'static str,
     /// Whether the running controllers have lost their connection to the server.
     is_disconnected: Arc<AtomicBool>,
 }
@@ -87,6 +89,7 @@ impl TestCluster {
             clock: Clock::starting_at(test_cluster::start()),
             trap,
             controllers: None,
+            launcher_image: "launcher:1",
             is_disconnected: Arc::default(),
         };
         let node = SimulatedNode {
@@ -127,10 +130,17 @@ impl TestCluster {
         self.controllers = Some((stop, running));
     }
 
+    /// Restarts the controllers with another launcher for new pods, as an update does.
+    pub(crate) async fn update_launcher(&mut self, image: &'static str) {
+        self.stop_controllers().await;
+        self.launcher_image = image;
+        self.start_controllers();
+    }
+
     fn settings(&self, identity: &str) -> Settings {
         Settings {
             client: self.controller_client(),
-            launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
+            launcher: launcher_pod::Settings::defaults(self.launcher_image, Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             uploads: Uploads::Received,
             clock: self.clock,

@@ -323,8 +323,8 @@ async fn uploads_survive_a_crash_at_every_failpoint() {
 
 #[test]
 fn every_failpoint_has_a_scenario() {
-    // Those of migrations are in migrations.rs, of volumes in hotplug.rs, and the others in snapshots.rs and
-    // restores.rs.
+    // Those of migrations are in migrations.rs, of volumes in hotplug.rs, and the others in snapshots.rs,
+    // restores.rs and clones.rs.
     let covered = [
         "vm/",
         "vmi/",
@@ -335,6 +335,7 @@ fn every_failpoint_has_a_scenario() {
         "hotplug/",
         "snapshot/",
         "restore/",
+        "clone/",
     ]
     .map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());

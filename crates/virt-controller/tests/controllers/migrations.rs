@@ -14,7 +14,7 @@ use super::cluster::{FaultMode, NAMESPACE, TestCluster};
 
 const START: &str = "2026-11-21T12:00:05Z";
 
-fn migrations(cluster: &TestCluster) -> Api<VirtualMachineInstanceMigration> {
+pub(crate) fn migrations(cluster: &TestCluster) -> Api<VirtualMachineInstanceMigration> {
     Api::namespaced(cluster.client.clone(), NAMESPACE)
 }
 
@@ -30,7 +30,7 @@ async fn create(cluster: &TestCluster, name: &str, vmi: &str) {
     created.unwrap();
 }
 
-async fn wait_for_phase(cluster: &TestCluster, name: &str, phase: &str) {
+pub(crate) async fn wait_for_phase(cluster: &TestCluster, name: &str, phase: &str) {
     let api = migrations(cluster);
     cluster
         .wait_until(&format!("{name} is {phase}"), async || {
@@ -42,7 +42,7 @@ async fn wait_for_phase(cluster: &TestCluster, name: &str, phase: &str) {
 }
 
 /// Writes to the VMI's record of the migration, as a virt-handler does.
-async fn report(cluster: &TestCluster, vmi: &str, state: Value) {
+pub(crate) async fn report(cluster: &TestCluster, vmi: &str, state: Value) {
     let patch = Patch::Merge(json!({"status": {"migrationState": state}}));
     let parameters = PatchParams::default();
     cluster
@@ -488,8 +488,8 @@ async fn deleted_migration_of_no_guest_goes() {
 async fn migration_survives_a_crash_of_the_controllers_at_every_failpoint() {
     let names = ::failpoints::NAMES.lines();
     let names = names.filter(|name| name.starts_with("virt-controller/migration/"));
-    // Reached by other tests only: six ended migrations, an eviction.
-    let rare = ["clean-up", "evacuate", "end-evacuation"];
+    // Reached by other tests only: six ended migrations, an eviction, an update.
+    let rare = ["clean-up", "end-evacuation", "evict-outdated", "move-guest"];
     for name in names.filter(|name| !rare.iter().any(|rare| name.ends_with(rare))) {
         let mut cluster = with_guest().await;
         cluster.crash_after(name);

@@ -42,6 +42,15 @@ impl TestCluster {
         .await;
     }
 
+    async fn delete_restore(&self, name: &str) {
+        let now = DeleteParams::default();
+        self.restores().delete(name, &now).await.unwrap();
+        self.wait_until("the restore is gone", async || {
+            self.restores().get_opt(name).await.unwrap().is_none()
+        })
+        .await;
+    }
+
     /// Reason and message of a condition of a restore.
     async fn wait_for_condition(&self, name: &str, kind: &str, reason: &str) {
         self.wait_until(&format!("restore {name}: {reason}"), async || {
@@ -217,14 +226,23 @@ async fn restore_twice(cluster: &TestCluster) {
     let all = kube::api::ListParams::default();
     assert_eq!(cluster.claims().list(&all).await.unwrap().items.len(), 2);
     for name in ["r", "new"] {
-        let now = DeleteParams::default();
-        cluster.restores().delete(name, &now).await.unwrap();
-        cluster
-            .wait_until("the restore is gone", async || {
-                cluster.restores().get_opt(name).await.unwrap().is_none()
-            })
-            .await;
+        cluster.delete_restore(name).await;
     }
+    delete_incomplete(cluster).await;
+}
+
+/// A VM that the API server refuses: the claim of the restore exists, and no VM has it.
+async fn delete_incomplete(cluster: &TestCluster) {
+    let patch = r#"{"op": "replace", "path": "/spec/template/spec/domain", "value": 1}"#;
+    let spec = json!({"patches": [patch]});
+    cluster.create_restore("refused", "c", spec).await;
+    cluster
+        .wait_for_condition("refused", "Ready", "VirtualMachineRestoreError")
+        .await;
+    let all = kube::api::ListParams::default();
+    assert_eq!(cluster.claims().list(&all).await.unwrap().items.len(), 3);
+    cluster.delete_restore("refused").await;
+    assert_eq!(cluster.claims().list(&all).await.unwrap().items.len(), 2);
 }
 
 /// Deletes the VMs with their claims, and the snapshot.

@@ -117,12 +117,15 @@ pub(crate) struct Unready<'a> {
 }
 
 /// Why a running pod is not ready, if it is not: it is being deleted, a probe of the guest fails, or
-/// its node stopped reporting. `None` until the pod runs, as the condition may date from before.
+/// its node stopped reporting. `None` until the pod runs, as the condition may date from before; a pod
+/// with a readiness probe is not ready before its first success, so there the condition always counts.
 pub(crate) fn unready(pod: &Pod) -> Option<Unready<'_>> {
     let status = pod.status.as_ref()?;
     let containers = status.container_statuses.as_deref().unwrap_or_default();
     let runs = |one: &ContainerStatus| one.state.as_ref().is_some_and(|now| now.running.is_some());
-    if containers.is_empty() || !containers.iter().all(runs) {
+    let mut specs = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let is_probed = specs.any(|container| container.readiness_probe.is_some());
+    if !is_probed && (containers.is_empty() || !containers.iter().all(runs)) {
         return None;
     }
     if pod.metadata.deletion_timestamp.is_some() {
@@ -216,6 +219,46 @@ mod tests {
             None,
         );
         assert_eq!(unready(&Pod::default()), None);
+    }
+
+    /// The guest may run before the kubelet has reported that its container does.
+    #[test]
+    fn pod_with_readiness_probe_is_not_ready_before_the_first_success() {
+        let pod = |container: Value, statuses: Value, ready: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {},
+                "spec": {"containers": [container]},
+                "status": {
+                    "containerStatuses": statuses,
+                    "conditions": [
+                        {"type": "Ready", "status": ready, "reason": "ContainersNotReady"},
+                    ],
+                },
+            }))
+            .unwrap()
+        };
+        let probed = json!({"name": "compute", "readinessProbe": {"tcpSocket": {"port": 1500}}});
+        let plain = json!({"name": "compute"});
+        let status = |state: Value| {
+            json!([{
+                "name": "compute", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": state,
+            }])
+        };
+        let cases = [
+            (&probed, json!([]), "False", true),
+            (&probed, status(json!({"waiting": {}})), "False", true),
+            (&probed, status(json!({"running": {}})), "False", true),
+            (&probed, status(json!({"running": {}})), "True", false),
+            (&plain, json!([]), "False", false),
+            (&plain, status(json!({"waiting": {}})), "False", false),
+            (&plain, status(json!({"running": {}})), "False", true),
+        ];
+        for (container, statuses, ready, expected) in cases {
+            let pod = pod(container.clone(), statuses.clone(), ready);
+            let found = unready(&pod).is_some();
+            assert_eq!(found, expected, "{container} {statuses} {ready}");
+        }
     }
 
     /// The class of CVE-2025-64435.

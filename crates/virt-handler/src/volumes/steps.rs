@@ -349,6 +349,40 @@ mod tests {
         );
     }
 
+    #[test]
+    fn empty_disk_has_its_capacity() {
+        let disk = json!({"name": "v", "emptyDisk": {"capacity": "3Mi"}});
+        let found = steps_of(&disk).unwrap();
+        let [Prepare::EmptyDisk { bytes, .. }] = found.as_slice() else {
+            panic!("{found:?}");
+        };
+        assert_eq!(*bytes, 3 << 20);
+    }
+
+    #[test]
+    fn seeds_of_both_formats_have_the_data_in_any_of_its_forms() {
+        for format in ["cloudInitNoCloud", "cloudInitConfigDrive"] {
+            for (data, expected) in [
+                (json!({"userData": "plain-user"}), "plain-user"),
+                (json!({"userDataBase64": "Y29kZWQ="}), "coded"),
+                (json!({"secretRef": {"name": "s"}}), "/secret/v-udata"),
+                (json!({"networkData": "plain-network"}), "plain-network"),
+                (json!({"networkDataBase64": "Y29kZWQ="}), "coded"),
+                (
+                    json!({"networkDataSecretRef": {"name": "s"}}),
+                    "/secret/v-ndata",
+                ),
+            ] {
+                let found = steps_of(&json!({"name": "v", format: data})).unwrap();
+                let [Prepare::Seed { files, .. }] = found.as_slice() else {
+                    panic!("{found:?}");
+                };
+                let files = format!("{files:?}");
+                assert!(files.contains(expected), "{format} {data}: {files}");
+            }
+        }
+    }
+
     fn json_merge(into: &mut Value, from: Value) {
         let Value::Object(members) = from else { return };
         for (key, value) in members {

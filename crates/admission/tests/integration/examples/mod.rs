@@ -5,10 +5,11 @@
 //! that line. Two more comment lines have a meaning: `# gates: A, B` names the feature gates that it
 //! needs, `# warns: text` a warning that its author gets.
 
-mod admitted;
-mod catalogue;
+pub(crate) mod admitted;
+pub(crate) mod catalogue;
 mod guide;
 mod index;
+mod pages;
 mod references;
 mod schemas;
 mod seeds;

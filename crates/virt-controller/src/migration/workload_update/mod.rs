@@ -1,0 +1,210 @@
+//! Brings running guests into pods with the current launcher, as the `KubeVirt` object wants it.
+//!
+//! - `view` reads the strategy of the administrator;
+//! - `plan` decides which guests move and which pods are evicted.
+//!
+//! **Invariants**: without a strategy, no guest moves or ends; at any time no more guests move than the
+//! limits of migrations permit; a pod is evicted by the eviction API, which respects disruption budgets.
+
+mod plan;
+mod view;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::EvictParams;
+use kube::runtime::watcher;
+use kubevirt_api::migration_request::MigrationPriority;
+use kubevirt_api::vmi_status::VirtualMachineInstanceConditionType as Condition;
+use kubevirt_api::{annotations, conditions};
+use parking_lot::Mutex;
+use reasons::Reason;
+use reconcile::{EventType, Key, Reconciler, Requeue, Store};
+use serde_json::json;
+
+use self::plan::{Observed, Outdated, plan};
+use self::view::Installation;
+use super::automatic::Cause;
+use super::limits::Limits;
+use super::observe::back_off_of;
+use super::{Controller, MigrationError, VMI};
+use crate::MANAGER;
+use crate::gate::Gate;
+use crate::wiring::Wiring;
+
+/// Trigger by a `KubeVirt` object.
+const KUBEVIRT: &str = "kubevirt";
+/// How often outdated guests are looked at, as long as there are any.
+const AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
+
+#[derive(Clone)]
+struct WorkloadUpdate {
+    controller: Controller,
+    installations: Store<Installation>,
+    evictions: Arc<Mutex<Evictions>>,
+}
+
+/// What was evicted since this process became the leader: a new leader may evict a batch too early.
+#[derive(Default)]
+struct Evictions {
+    last: Option<Timestamp>,
+    /// When the pods of guests that are still outdated were to be evicted.
+    of_guests: BTreeMap<Key, Timestamp>,
+}
+
+pub(super) fn register(wiring: &mut Wiring<'_>, controller: &Controller) {
+    let gate = Gate::default();
+    let installations: Store<Installation> = Store::new();
+    let queue = gate.clone();
+    let on_change = move |one: &Installation| queue.add(Key::of(one), KUBEVIRT);
+    wiring.watch_if_defined(watcher::Config::default(), &installations, on_change);
+    let (queue, all) = (gate.clone(), installations.clone());
+    let current = controller.source.launcher.launcher_image.clone();
+    wiring.caches.guests.on_change(move |vmi| {
+        if vmi.status.runs_in_other_than(&current) {
+            queue.add_all(all.keys(), VMI);
+        }
+    });
+    let update = WorkloadUpdate {
+        controller: controller.clone(),
+        installations: installations.clone(),
+        evictions: Arc::default(),
+    };
+    wiring.controller(&gate, &installations, move || update.clone());
+}
+
+impl Reconciler for WorkloadUpdate {
+    const NAME: &'static str = "workload-update";
+    type Error = MigrationError;
+
+    async fn reconcile(&self, key: &Key) -> Result<Requeue, MigrationError> {
+        // While an installation is incomplete, a new launcher may need what is not there yet.
+        let found = self.installations.get(key);
+        let Some(installation) = found.filter(|one| one.is_deployed) else {
+            return Ok(Requeue::OnChange);
+        };
+        let observed = self.observe(&installation);
+        let count = i64::try_from(observed.outdated.len()).unwrap_or(i64::MAX);
+        let plan = plan(&observed);
+        for guest in &plan.moves {
+            self.move_guest(guest).await?;
+        }
+        for guest in &plan.evictions {
+            self.evict(guest).await;
+        }
+        if installation.outdated != Some(count) {
+            self.publish_count(key, count).await?;
+        }
+        Ok(if count == 0 {
+            Requeue::OnChange
+        } else {
+            Requeue::After(AGAIN)
+        })
+    }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.installations.get(key)?.metadata.uid.clone()
+    }
+}
+
+impl WorkloadUpdate {
+    fn observe<'a>(&self, installation: &'a Installation) -> Observed<'a> {
+        let controller = &self.controller;
+        let now = controller.clock.now();
+        let current = &controller.source.launcher.launcher_image;
+        let all = controller.migrations.list();
+        let mut guests = controller.vmis.list();
+        guests.retain(|vmi| vmi.status.runs_in_other_than(current));
+        guests.sort_by_key(|vmi| Key::of(vmi.as_ref()));
+        let mut evictions = self.evictions.lock();
+        let of_guests = &mut evictions.of_guests;
+        of_guests.retain(|key, _| guests.iter().any(|vmi| Key::of(vmi.as_ref()) == *key));
+        let outdated: Vec<_> = guests
+            .iter()
+            .map(|vmi| {
+                let guest = Key::of(vmi.as_ref());
+                let mut of_guest = all.iter().filter(|one| one.guest() == guest);
+                let is_moving = of_guest.any(|one| !one.is_final());
+                let is_leaving = vmi.is_deleting() || vmi.status.evacuation_node.is_some();
+                let is_waiting = back_off_of(&guest, &all, now).is_some();
+                Outdated {
+                    can_move: conditions::is_true(
+                        &vmi.status.conditions,
+                        &Condition::LiveMigratable,
+                    ),
+                    is_held_back: is_moving || is_leaving || is_waiting,
+                    evicted: of_guests.get(&guest).copied(),
+                    guest,
+                }
+            })
+            .collect();
+        let config = controller.source.cluster.now();
+        let limit = Limits::of(config.written.migrations.as_ref()).per_cluster;
+        let unfinished = all.iter().filter(|one| !one.is_final()).count();
+        Observed {
+            strategy: &installation.strategy,
+            outdated,
+            free_moves: usize::try_from(limit)
+                .unwrap_or(usize::MAX)
+                .saturating_sub(unfinished),
+            last_batch: evictions.last,
+            now,
+        }
+    }
+
+    async fn move_guest(&self, guest: &Key) -> Result<(), MigrationError> {
+        let Some(vmi) = self.controller.vmis.get(guest) else {
+            return Ok(());
+        };
+        let cause = Cause {
+            prefix: "kubevirt-workload-update",
+            mark: (annotations::WORKLOAD_UPDATE_MIGRATION, ""),
+            priority: MigrationPriority::SystemMaintenance,
+            note: "the guest moves to a pod with the current launcher",
+        };
+        self.controller.move_guest(&vmi, &cause).await
+    }
+
+    /// A refusal is published, and repeated with a later batch.
+    async fn evict(&self, guest: &Key) {
+        let controller = &self.controller;
+        let Some(vmi) = controller.vmis.get(guest) else {
+            return;
+        };
+        let now = controller.clock.now();
+        {
+            let mut evictions = self.evictions.lock();
+            evictions.last = Some(now);
+            evictions.of_guests.insert(guest.clone(), now);
+        }
+        let pod = launcher_pod::current_pod_name(&vmi.identity());
+        let api = Api::<Pod>::namespaced(controller.client.clone(), &guest.namespace);
+        let (kind, reason, note) = match api.evict(&pod, &EvictParams::default()).await {
+            Ok(_) => {
+                failpoints::after("virt-controller/migration/evict-outdated");
+                let note = format!("Evicted pod {pod}, which has an outdated launcher");
+                (EventType::Normal, Reason::SuccessfulEvict, note)
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => return,
+            Err(error) => {
+                let note = format!("Cannot evict pod {pod} with an outdated launcher: {error}");
+                (EventType::Warning, Reason::FailedEvict, note)
+            }
+        };
+        controller
+            .recorder
+            .publish(vmi.as_ref(), kind, reason, note);
+    }
+
+    async fn publish_count(&self, key: &Key, count: i64) -> Result<(), MigrationError> {
+        let body = json!({"status": {"outdatedVirtualMachineInstanceWorkloads": count}});
+        let api = Api::<Installation>::namespaced(self.controller.client.clone(), &key.namespace);
+        reconcile::merge_status(&api, MANAGER, key, &body)
+            .await
+            .map(drop)
+            .map_err(MigrationError::Count)
+    }
+}
