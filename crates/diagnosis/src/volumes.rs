@@ -33,6 +33,7 @@ const FAILURES: &[Reason] = &[
     Reason::DiskImageInvalid,
     Reason::DiskImageForbidden,
     Reason::DiskDoesNotFit,
+    Reason::UploadRefused,
 ];
 
 /// Reasons of a volume that a running guest should get.

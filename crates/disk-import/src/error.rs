@@ -32,6 +32,12 @@ pub(crate) enum ImportError {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+    #[error("the upload was cut after {received} bytes: send the file again")]
+    Cut {
+        received: u64,
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
     #[error("the server announced {announced} bytes and sent {received}")]
     Length { announced: u64, received: u64 },
     #[error("the file changed on the server while it was read")]
@@ -92,6 +98,7 @@ impl ImportError {
             | Self::Status { .. }
             | Self::Stalled { .. }
             | Self::Interrupted { .. }
+            | Self::Cut { .. }
             | Self::Length { .. } => Reason::ImportSourceUnreachable,
             Self::Changed => Reason::ImportSourceChanged,
             Self::Checksum { .. } => Reason::ImportChecksumMismatch,
@@ -117,6 +124,7 @@ impl ImportError {
             | Self::Status { .. }
             | Self::Stalled { .. }
             | Self::Interrupted { .. }
+            | Self::Cut { .. }
             | Self::Length { .. }
             | Self::Changed
             | Self::NoSpace { .. }

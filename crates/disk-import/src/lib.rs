@@ -1,5 +1,5 @@
 //! Fills a volume with a disk image from elsewhere: a web server, an image of a registry, another
-//! volume, or nothing.
+//! volume, a client that sends it, or nothing.
 //!
 //! [`main`] is the program `disk-import`, which runs in a pod of its own. Bytes are pushed from the
 //! source through [`pipeline`] into the disk: checksum, decompression, detection of the format, and
@@ -27,6 +27,7 @@ mod program;
 mod progress;
 mod qcow2;
 mod source;
+mod upload;
 
 use checksum::Checksum;
 use error::ImportError;

@@ -18,7 +18,7 @@ use crate::fetch::{Fetch, OpenEnd, Patience};
 use crate::pipeline::{Import, Pipeline};
 use crate::progress::log;
 use crate::source::{Credentials, WebSource};
-use crate::{Checksum, ImportError, files};
+use crate::{Checksum, ImportError, files, upload};
 
 const OWN: &str = "/proc/self/exe";
 /// The longest file of credentials, headers or certificates.
@@ -66,6 +66,8 @@ enum Source {
     Image { root: PathBuf },
     /// The disk of another volume: its directory or device
     Clone { from: PathBuf },
+    /// A file that a client sends by HTTP to a unix socket
+    Upload { socket: PathBuf },
     /// A disk of zeros
     Blank,
 }
@@ -142,6 +144,7 @@ fn run(arguments: Arguments) -> Result<u64, ImportError> {
     };
     match arguments.source {
         Source::Blank => files::blank(&place),
+        Source::Upload { socket } => upload::receive(&socket, &import(None)),
         Source::Clone { from } => files::clone(&from, &place),
         Source::Image { root } => files::image(&root, import(None)),
         Source::Http(http) => download(&http, import(http.checksum.clone())),
@@ -238,6 +241,7 @@ mod tests {
             "disk-import --device /dev/a http http://a/b --header a:b",
             true,
         );
+        check("disk-import --device /dev/a upload /upload/socket", true);
         check("disk-import --directory /a blank", false);
         check(
             "disk-import --directory /a --size 1 --device /b blank",

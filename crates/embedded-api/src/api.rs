@@ -27,7 +27,7 @@ use crate::{
     router,
     services::{self, ServiceSettings},
     store::{Collection, Database, Scope, Snapshot, Store, StoreError},
-    tokens::{KeyError, SigningKey, Tokens},
+    tokens::{KeyError, SigningKey, Statements, Tokens},
     upkeep,
     verbs::{
         Call,
@@ -341,6 +341,12 @@ impl EmbeddedApi {
             router.clone().oneshot(request.map(axum::body::Body::new))
         });
         kube::Client::new(service, default_namespace)
+    }
+
+    /// Signs statements for one purpose with the key of service account tokens. The purpose is a part of a
+    /// path, such as `uploads`.
+    pub fn statements(&self, purpose: &str) -> Statements {
+        Statements::new(self.api.clone(), purpose)
     }
 
     /// Starts the background tasks; they and all watches end with `stop`.

@@ -68,5 +68,5 @@ pub use services::ServiceSettings;
 pub use store::{
     Contents, Database, Snapshot, StoreError, back_up, inspect, interrupted_restore, restore,
 };
-pub use tokens::{KeyError, SigningKey};
+pub use tokens::{KeyError, SigningKey, Statements};
 pub use upkeep::copies::Copies;

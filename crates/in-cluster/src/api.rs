@@ -62,6 +62,8 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
         cluster: process.cluster.clone(),
         neighbours: Vec::new(),
         clock: Clock::system(),
+        // Uploads are received on a single host only.
+        uploads: None,
         metrics: metrics::api(),
     };
     let serving = process

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use operator::Environment;
 use reconcile::{Clock, Election};
-use virt_controller::{AccelerationPolicy, Settings};
+use virt_controller::{AccelerationPolicy, Settings, Uploads};
 
 use crate::{cli, health, metrics, run::Process};
 
@@ -36,6 +36,8 @@ pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()
             ..launcher_pod::Settings::defaults(&flags.launcher_image, acceleration)
         },
         acceleration: AccelerationPolicy::ByNodes,
+        // There is no proxy for them.
+        uploads: Uploads::Refused,
         clock: Clock::system(),
         cluster: process.cluster.clone(),
         concurrency: CONCURRENCY,

@@ -36,6 +36,8 @@ pub const IMPORT_CHECKSUM: &str = "ferrovirt.io/import-checksum";
 pub const IMPORT_RESTARTS: &str = "ferrovirt.io/import-restarts";
 /// On importer pods: the UID of the claim that the pod fills.
 pub const IMPORT_CLAIM: &str = "ferrovirt.io/import-claim";
+/// On claims that receive an upload: why the last file did not become a disk.
+pub const UPLOAD_REFUSED: &str = "ferrovirt.io/upload-refused";
 /// On VMIs: configuration for guests that read it by `fw_cfg`.
 pub const IGNITION_DATA: &str = "kubevirt.io/ignitiondata";
 /// On VMIs: sidecars that may change the domain.
@@ -251,6 +253,12 @@ pub const REQUESTED_BY: &str = "requested-by";
 pub const CDI_ALLOW_CLAIM_ADOPTION: &str = "cdi.kubevirt.io/allowClaimAdoption";
 /// On data volumes, claims: bind at once.
 pub const CDI_BIND_IMMEDIATE_REQUESTED: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";
+/// On claims: an upload can be received, or why not; value: true or false.
+pub const CDI_RUNNING: &str = "cdi.kubevirt.io/storage.condition.running";
+/// On claims: a sentence about the former.
+pub const CDI_RUNNING_MESSAGE: &str = "cdi.kubevirt.io/storage.condition.running.message";
+/// On claims: the reason of the former; value: a reason of conditions.
+pub const CDI_RUNNING_REASON: &str = "cdi.kubevirt.io/storage.condition.running.reason";
 /// On claims: content kind; value: kubevirt or archive.
 pub const CDI_CONTENT_TYPE: &str = "cdi.kubevirt.io/storage.contentType";
 /// On data volumes: keep after success; value: false.

@@ -44,6 +44,7 @@ pub mod cdi_config;
 pub mod data_source;
 pub mod data_volume_status;
 pub mod storage_profile;
+pub mod upload;
 pub mod volume_snapshot;
 
 pub mod confidential;

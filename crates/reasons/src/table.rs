@@ -406,6 +406,24 @@ reasons! {
         ImportSucceeded: NotNeeded,
             "A claim is populated.",
             "";
+        UploadScheduled: NotNeeded,
+            "A pod that receives an upload was created.",
+            "";
+        UploadReady: NotNeeded,
+            "An upload can be sent.",
+            "";
+        UploadSucceeded: NotNeeded,
+            "An upload was received, and its disk is complete.",
+            "";
+        UploadRefused: NeedsChange,
+            "The last file that was uploaded did not become a disk; the volume is unchanged.",
+            "Correct what the message names, and upload again: the volume takes another file.";
+        ClaimAwaitsUpload: Transient,
+            "A claim of the VM receives an upload, which would overwrite its disk.",
+            "Upload the disk, or delete the claim if it is not needed.";
+        UploadTargetInUse: Transient,
+            "Another pod uses the claim that is to be overwritten by an upload.",
+            "Stop the VM or the pod that uses the claim, or upload into another claim.";
         ClaimNotUsable = "ErrClaimNotValid": NeedsChange,
             "A data volume cannot use the claim of its name, which something else created.",
             "Delete the claim if its data is not needed, or rename the data volume.";

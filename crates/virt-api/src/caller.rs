@@ -23,14 +23,24 @@ pub(crate) struct Access<'a> {
     pub(crate) verb: &'a str,
 }
 
-/// Checks that the user has the right.
+/// Checks that the user has the right to a subresource.
 pub(crate) async fn authorize(
     shared: &Shared,
     user: User,
     access: &Access<'_>,
 ) -> Result<(), Refusal> {
+    authorize_in(shared, user, ("subresources.kubevirt.io", "v1"), access).await
+}
+
+/// Checks that the user has the right in that group and version.
+pub(crate) async fn authorize_in(
+    shared: &Shared,
+    user: User,
+    group: (&str, &str),
+    access: &Access<'_>,
+) -> Result<(), Refusal> {
     let review = SubjectAccessReview {
-        spec: spec(user, access),
+        spec: spec(user, group, access),
         ..SubjectAccessReview::default()
     };
     let api: Api<SubjectAccessReview> = Api::all(shared.client.clone());
@@ -52,8 +62,9 @@ pub(crate) async fn authorize(
         subresource => format!("/{subresource}"),
     };
     let mut message = format!(
-        "user {user:?} cannot {verb} resource {resource}{part} in API group \
-         subresources.kubevirt.io in namespace {namespace:?} (object {name:?})"
+        "user {user:?} cannot {verb} resource {resource}{part} in API group {} in namespace \
+         {namespace:?} (object {name:?})",
+        group.0
     );
     if let Some(reason) = status.reason {
         message.push_str(": ");
@@ -105,13 +116,17 @@ fn header(headers: &HeaderMap, name: &str) -> Result<Vec<String>, Refusal> {
         .collect()
 }
 
-fn spec(user: User, access: &Access<'_>) -> SubjectAccessReviewSpec {
+fn spec(
+    user: User,
+    (group, version): (&str, &str),
+    access: &Access<'_>,
+) -> SubjectAccessReviewSpec {
     SubjectAccessReviewSpec {
         user: Some(user.name),
         groups: Some(user.groups),
         resource_attributes: Some(ResourceAttributes {
-            group: Some("subresources.kubevirt.io".to_owned()),
-            version: Some("v1".to_owned()),
+            group: Some(group.to_owned()),
+            version: Some(version.to_owned()),
             namespace: Some(access.namespace.to_owned()),
             name: Some(access.name.to_owned()),
             resource: Some(access.resource.to_owned()),

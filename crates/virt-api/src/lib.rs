@@ -4,6 +4,7 @@
 //!   list;
 //! - `discovery`, `openapi`: documents about the verbs, made from the same list;
 //! - `streams`: consoles and screens, connected byte by byte to the node of the guest;
+//! - `uploads`: tokens for uploads of disks, and the proxy that receives them;
 //! - `webhooks`: HTTP around the pure functions of `admission`;
 //! - `metrics`: the metrics of this crate and the path `/metrics`;
 //! - `caller`: the user of a request, and the access check.
@@ -20,6 +21,7 @@ mod openapi;
 mod refusal;
 mod settings;
 mod streams;
+mod uploads;
 mod verbs;
 mod webhooks;
 
@@ -27,4 +29,5 @@ pub use self::metrics::METRICS;
 pub use cluster_view::Configuration;
 pub use installation::webhooks::{EVICT, EVICTION_PATH, MUTATE, VALIDATE, Webhook};
 pub use settings::{FrontProxy, Settings, WebhookCallers, run};
+pub use uploads::{Signer, UploadProxy, UploadTokens};
 pub use verbs::{ALL as VERBS, Answer, Contract, Entry, Level, Object, Verb};

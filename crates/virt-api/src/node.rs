@@ -13,7 +13,7 @@ use error_chain::error_chain;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use kubevirt_api::{VirtualMachineInstance, annotations};
 use serving::{ClientError, Target};
 
@@ -37,8 +37,13 @@ pub(crate) async fn target(
         .as_ref()
         .and_then(|status| status.node_name.clone());
     let node = node.ok_or_else(|| Refusal::bad_request("the VMI has no node yet"))?;
-    let api: Api<Node> = Api::all(shared.client.clone());
-    let object = api.get_metadata(&node).await?;
+    of_name(&shared.client, &node).await
+}
+
+/// The address of virt-handler on a node.
+pub(crate) async fn of_name(client: &Client, node: &str) -> Result<Target, Refusal> {
+    let api: Api<Node> = Api::all(client.clone());
+    let object = api.get_metadata(node).await?;
     let address = object.annotations().get(annotations::HANDLER_ADDRESS);
     let address = address.and_then(|text| text.parse().ok());
     let address = address.ok_or_else(|| {

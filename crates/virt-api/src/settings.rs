@@ -11,7 +11,7 @@ use serving::{HttpsClient, Server, TlsSource};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{discovery, fallback, metrics, openapi, verbs, webhooks};
+use crate::{UploadTokens, discovery, fallback, metrics, openapi, uploads, verbs, webhooks};
 
 pub struct Settings {
     pub client: Client,
@@ -30,6 +30,8 @@ pub struct Settings {
     /// The configurations of other components in this process, for `/healthz`.
     pub neighbours: Vec<Configuration>,
     pub clock: Clock,
+    /// For the group `upload.cdi.kubevirt.io`, which is served only with them.
+    pub uploads: Option<UploadTokens>,
     /// Served to every caller at `/metrics`; without tables there is no such path.
     pub metrics: Vec<&'static Table>,
 }
@@ -75,6 +77,7 @@ pub(crate) struct Shared {
     /// Of all components in this process.
     pub(crate) configurations: Arc<[Configuration]>,
     pub(crate) clock: Clock,
+    pub(crate) uploads: Option<UploadTokens>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
@@ -91,6 +94,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
         cluster,
         neighbours: mut configurations,
         clock,
+        uploads,
         metrics: tables,
     } = settings;
     let tasks = TaskTracker::new();
@@ -104,6 +108,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
         cluster,
         configurations: configurations.into(),
         clock,
+        uploads,
         tasks: tasks.clone(),
         stop: stop.clone(),
     };
@@ -123,6 +128,9 @@ fn router(shared: Shared) -> Router {
         // Tools that follow a change of the configuration join host and path with a slash too many.
         .route("//healthz", get(verbs::healthz::check));
     router = webhooks::mount(openapi::mount(discovery::mount(router)));
+    if shared.uploads.is_some() {
+        router = uploads::request::mount(router);
+    }
     let mut subresources = Router::new();
     for entry in verbs::ALL {
         for version in discovery::VERSIONS {

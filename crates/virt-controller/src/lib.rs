@@ -35,7 +35,7 @@ mod vmi;
 mod wiring;
 
 pub use cluster_view::Configuration;
-pub use run::{AccelerationPolicy, Settings, run};
+pub use run::{AccelerationPolicy, Settings, Uploads, run};
 
 /// The field manager of all writes.
 pub const MANAGER: &str = "virt-controller";

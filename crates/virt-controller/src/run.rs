@@ -37,6 +37,7 @@ pub struct Settings {
     /// How pods are rendered; the acceleration in it is replaced by the policy's choice.
     pub launcher: launcher_pod::Settings,
     pub acceleration: AccelerationPolicy,
+    pub uploads: Uploads,
     pub clock: Clock,
     /// The administrator's configuration; [`run`] keeps it current.
     pub cluster: Configuration,
@@ -54,6 +55,14 @@ pub enum AccelerationPolicy {
     Emulation,
     /// KVM when any node offers the device, else software emulation.
     ByNodes,
+}
+
+/// Whether there is a proxy through which clients send disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uploads {
+    Received,
+    /// Data volumes with the source `upload` are refused.
+    Refused,
 }
 
 /// Runs the controllers until stopped.

@@ -31,6 +31,8 @@ mod namespaces;
 mod restores;
 #[path = "controllers/snapshots.rs"]
 mod snapshots;
+#[path = "controllers/uploads.rs"]
+mod uploads;
 #[path = "controllers/workload_updates.rs"]
 mod workload_updates;
 

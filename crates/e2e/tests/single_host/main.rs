@@ -20,6 +20,7 @@ mod reboot;
 mod snapshots;
 mod storage;
 mod taking_down;
+mod uploads;
 
 type TestNamespace = e2e::TestNamespace<e2e::Host>;
 

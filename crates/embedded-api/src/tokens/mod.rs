@@ -1,7 +1,8 @@
 //! Tokens of service accounts: issued, verified, reviewed.
 //!
 //! - `key` signs and verifies, `jwt` is the format of tokens;
-//! - `issue` serves token requests, `verify` authenticates tokens.
+//! - `issue` serves token requests, `verify` authenticates tokens;
+//! - `statement`: the same for statements of other components, which are no credentials of this server.
 //!
 //! Invariant: a token is valid until it expires, as long as its account is the one it was issued
 //! for, and the object it is bound to exists. There is no other revocation.
@@ -9,12 +10,14 @@
 mod issue;
 mod jwt;
 mod key;
+mod statement;
 mod verify;
 
 use serde_json::{Value, json};
 
 pub(crate) use issue::issue;
 pub use key::{KeyError, SigningKey};
+pub use statement::Statements;
 pub(crate) use verify::authenticate;
 
 /// The issuer, also the default audience.

@@ -62,10 +62,16 @@ pub const ALL: &[(&str, &str)] = &[
 ];
 
 /// The same of the kinds of the importer. Not installed where CDI defines them.
-pub const IMPORTER: &[(&str, &str)] = &[(
-    "datavolumes.cdi.kubevirt.io",
-    include_str!("../../../../deploy/importer/datavolumes.cdi.kubevirt.io.yaml"),
-)];
+pub const IMPORTER: &[(&str, &str)] = &[
+    (
+        "cdiconfigs.cdi.kubevirt.io",
+        include_str!("../../../../deploy/importer/cdiconfigs.cdi.kubevirt.io.yaml"),
+    ),
+    (
+        "datavolumes.cdi.kubevirt.io",
+        include_str!("../../../../deploy/importer/datavolumes.cdi.kubevirt.io.yaml"),
+    ),
+];
 
 #[cfg(test)]
 mod tests {

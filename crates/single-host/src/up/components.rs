@@ -16,7 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use virt_controller::AccelerationPolicy;
 use virt_handler::Capabilities;
 
-use super::{certificates::Certificates, install};
+use super::{certificates::Certificates, install, uploads};
 use crate::{cli, identities::FRONT_PROXY, state_dir::StateDir};
 
 /// Concurrent reconciles of each controller.
@@ -99,6 +99,7 @@ pub(super) async fn start(
             ..launcher_pod::Settings::defaults(&host.flags.launcher_image, launcher_acceleration)
         },
         acceleration,
+        uploads: virt_controller::Uploads::Received,
         clock: Clock::system(),
         cluster: configurations.controller.clone(),
         concurrency: CONCURRENCY,
@@ -134,11 +135,7 @@ async fn virt_api(
 ) -> Result<()> {
     let listener = listen_locally().await.context("listen for virt-api")?;
     let address = listener.local_addr()?;
-    let first = host.certificates.first();
-    let nodes = HttpsClient::new(&first.servers, Some(&first.virt_api_client), tasks.clone())?;
-    let kept = nodes.clone();
-    host.certificates
-        .keep_client(kept, |own| &own.virt_api_client);
+    let nodes = nodes(host.certificates, tasks)?;
     let settings = virt_api::Settings {
         client: host.account("kubevirt-apiserver"),
         listener,
@@ -157,11 +154,20 @@ async fn virt_api(
             configurations.handler.clone(),
         ],
         clock: Clock::system(),
+        uploads: Some(uploads::tokens(host.api)),
         // The API server serves them, to users with the right.
         metrics: Vec::new(),
     };
     tasks.spawn(virt_api::run(settings, stop.clone()));
     install::virt_api(host, address).await
+}
+
+/// The client of virt-api for virt-handlers.
+pub(super) fn nodes(certificates: &Certificates, tasks: &TaskTracker) -> Result<HttpsClient> {
+    let first = certificates.first();
+    let nodes = HttpsClient::new(&first.servers, Some(&first.virt_api_client), tasks.clone())?;
+    certificates.keep_client(nodes.clone(), |own| &own.virt_api_client);
+    Ok(nodes)
 }
 
 async fn handler(

@@ -16,7 +16,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
     runtime::wait::{Condition, await_condition},
 };
-use kubevirt_api::{annotations, crds, labels};
+use kubevirt_api::{annotations, crds, labels, upload};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -128,7 +128,10 @@ pub(super) async fn virt_api(host: &Host<'_>, address: SocketAddr) -> Result<()>
     let client = host.client("ferrovirt-up");
     let bundle = STANDARD.encode(host.certificates.first().servers.pem());
     let mut objects = vec![service(), endpoints(address)];
-    objects.extend(["v1", "v1alpha3"].map(|version| api_service(version, &bundle)));
+    let group = "subresources.kubevirt.io";
+    objects.extend(["v1", "v1alpha3"].map(|version| api_service(group, version, &bundle)));
+    let (group, version) = (upload::GROUP, upload::VERSION);
+    objects.push(api_service(group, version, &bundle));
     objects.push(webhooks(
         "MutatingWebhookConfiguration",
         "virt-api-mutator",
@@ -150,7 +153,7 @@ pub(super) async fn virt_api(host: &Host<'_>, address: SocketAddr) -> Result<()>
     available(&client, "v1.subresources.kubevirt.io").await
 }
 
-async fn apply(client: &Client, object: &Value) -> Result<DynamicObject> {
+pub(super) async fn apply(client: &Client, object: &Value) -> Result<DynamicObject> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let api_version = text(&object["apiVersion"]);
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
@@ -235,8 +238,7 @@ fn endpoints(address: SocketAddr) -> Value {
     })
 }
 
-fn api_service(version: &str, bundle: &str) -> Value {
-    let group = "subresources.kubevirt.io";
+fn api_service(group: &str, version: &str, bundle: &str) -> Value {
     json!({
         "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
         "metadata": {"name": format!("{version}.{group}")},

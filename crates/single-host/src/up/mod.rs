@@ -12,6 +12,7 @@ mod install;
 pub(crate) mod network;
 mod node;
 mod probe;
+mod uploads;
 
 use std::{
     io::{IsTerminal as _, Read, Write},
@@ -290,8 +291,10 @@ async fn start(
     certificates.keep_api(api.clone());
     let usual = (listener, Limits::STANDARD);
     let for_pods = for_pods.map(|listener| (listener, POD_LIMITS));
+    let proxy = uploads::proxy(&api, &certificates, tasks)?;
     for (listener, limits) in std::iter::once(usual).chain(for_pods) {
-        let server = Server::new(listener, tls.clone(), api.router()).with_limits(limits);
+        let router = proxy.clone().router().fallback_service(api.router());
+        let server = Server::new(listener, tls.clone(), router).with_limits(limits);
         tasks.spawn(server.run(stop.clone()));
     }
     let file = state.kubeconfig();
@@ -307,6 +310,7 @@ async fn start(
     };
     install::kinds(&host, printer).await?;
     install::roles(&host).await?;
+    uploads::publish(&host, listen).await?;
     let parts = node::Parts {
         images,
         network: pods,

@@ -5,4 +5,5 @@ mod facts;
 mod rights;
 mod server;
 mod subresources;
+mod uploads;
 mod webhooks;

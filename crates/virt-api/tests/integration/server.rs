@@ -1,12 +1,13 @@
 //! A running virt-api behind an API server in memory, and requests as the API server forwards them.
 #![expect(clippy::unwrap_used, reason = "a test fails so")]
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Router,
     body::{Body, Bytes},
 };
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use embedded_api::Identity as User;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
@@ -20,7 +21,7 @@ use serving::{
 };
 use test_cluster::TestApi;
 use tokio::net::TcpListener;
-use virt_api::{Configuration, FrontProxy, Settings, WebhookCallers};
+use virt_api::{Configuration, FrontProxy, Settings, Signer, UploadTokens, WebhookCallers};
 
 pub(crate) struct Running {
     pub(crate) api: TestApi,
@@ -28,6 +29,7 @@ pub(crate) struct Running {
     target: Target,
     front_proxy: HttpsClient,
     anonymous: HttpsClient,
+    pub(crate) tokens: UploadTokens,
 }
 
 /// A response of which the body was read.
@@ -57,6 +59,7 @@ impl Running {
         let proxy = Leaf::user("front-proxy", &[], validity);
         let proxy = authority.issue(&proxy).unwrap();
         let trust = authority.trust();
+        let tokens = UploadTokens::new(Arc::new(PlainSigner), Clock::system());
         let client = |identity| HttpsClient::new(&trust, identity, api.tasks.clone()).unwrap();
         let settings = Settings {
             client: api.client.clone(),
@@ -70,6 +73,7 @@ impl Running {
             cluster: Configuration::new("kubevirt"),
             neighbours: Vec::new(),
             clock: Clock::system(),
+            uploads: Some(tokens.clone()),
             metrics: vec![&virt_api::METRICS],
         };
         api.tasks.spawn(virt_api::run(settings, api.stop.clone()));
@@ -79,17 +83,27 @@ impl Running {
             anonymous: client(None),
             authority,
             api,
+            tokens,
         }
     }
 
     /// Starts a server with a certificate of this name, which answers 200 to everything.
     pub(crate) async fn serve_as(&self, name: &str) -> SocketAddr {
+        self.serve(name, Router::new().fallback(async || "")).await
+    }
+
+    /// A client that trusts servers of [`Self::serve`].
+    pub(crate) fn nodes(&self) -> HttpsClient {
+        self.anonymous.clone()
+    }
+
+    /// Starts a server with a certificate of this name.
+    pub(crate) async fn serve(&self, name: &str, answers: Router) -> SocketAddr {
         let validity = Validity::starting(Timestamp::now(), SignedDuration::from_hours(1));
         let leaf = self.authority.issue(&Leaf::server(name, validity)).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let tls = TlsSource::fixed(&leaf, &ClientCertificates::Ignored).unwrap();
-        let answers = Router::new().fallback(async || "");
         let server = Server::new(listener, tls, answers);
         self.api.tasks.spawn(server.run(self.api.stop.clone()));
         address
@@ -131,14 +145,44 @@ impl Running {
         send(&self.anonymous, &self.target, Request::post(path)).await
     }
 
+    /// A request of an administrator with a body.
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        let request = Request::post(path)
+            .header("x-remote-user", "admin")
+            .header("x-remote-group", "system:masters");
+        send_body(&self.front_proxy, &self.target, request, body.to_string()).await
+    }
+
     /// A request that did not come through the API server.
     pub(crate) async fn request_without_certificate(&self, path: &str) -> Answer {
         send(&self.anonymous, &self.target, Request::get(path)).await
     }
 }
 
+/// Signs nothing: the claims are the token.
+struct PlainSigner;
+
+impl Signer for PlainSigner {
+    fn sign(&self, claims: &Value) -> Result<String, String> {
+        Ok(BASE64_STANDARD.encode(claims.to_string()))
+    }
+
+    fn claims(&self, token: &str) -> Option<Value> {
+        serde_json::from_slice(&BASE64_STANDARD.decode(token).ok()?).ok()
+    }
+}
+
 async fn send(client: &HttpsClient, target: &Target, request: http::request::Builder) -> Answer {
-    let request = request.body(Body::empty()).unwrap();
+    send_body(client, target, request, String::new()).await
+}
+
+async fn send_body(
+    client: &HttpsClient,
+    target: &Target,
+    request: http::request::Builder,
+    body: String,
+) -> Answer {
+    let request = request.body(Body::from(body)).unwrap();
     let response = client.send(target, request).await.unwrap();
     let media_type = response.headers().get(header::CONTENT_TYPE);
     let media_type = media_type.map(|value| value.to_str().unwrap().to_owned());

@@ -73,6 +73,7 @@ impl Environment {
             ),
             neighbours: Vec::new(),
             clock: Clock::system(),
+            uploads: None,
             metrics: vec![&virt_api::METRICS],
         };
         let stop = self.api.stop.clone();

@@ -221,6 +221,11 @@ impl Controller {
                 Some(Phase::ImportInProgress | Phase::CloneInProgress) => {
                     Some((Reason::ImportInProgress, "The claim is being populated"))
                 }
+                Some(Phase::UploadScheduled) => Some((
+                    Reason::UploadScheduled,
+                    "A pod is created that receives the upload",
+                )),
+                Some(Phase::UploadReady) => Some((Reason::UploadReady, "An upload can be sent")),
                 Some(Phase::Succeeded) => Some((Reason::ImportSucceeded, "The claim is populated")),
                 _ => None,
             };

@@ -9,7 +9,7 @@ use kubevirt_api::quantity::Amount;
 use launcher_pod::ClaimMode;
 use serde_json::{Value, json};
 
-use super::request::{Form, Request};
+use super::request::{Form, Request, Source};
 use crate::view::Claim;
 
 /// The part of a file system that disks do not get, in thousandths, as in CDI: the file system needs
@@ -18,10 +18,17 @@ const OVERHEAD: u64 = 55;
 const MIB: u64 = 1 << 20;
 const SECTOR: u64 = 512;
 /// Annotations that say nothing about the claim.
-const NOT_COPIED: [&str; 3] = [
+const NOT_COPIED: [&str; 10] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     annotations::CDI_POPULATED_FOR,
     annotations::CDI_PRE_POPULATED,
+    annotations::CDI_UPLOAD_TARGET,
+    annotations::CDI_POD_PHASE,
+    annotations::CDI_POD_READY,
+    annotations::CDI_RUNNING,
+    annotations::CDI_RUNNING_REASON,
+    annotations::CDI_RUNNING_MESSAGE,
+    annotations::UPLOAD_REFUSED,
 ];
 
 /// The claim to create. `source` is the claim that is copied.
@@ -53,6 +60,9 @@ pub(super) fn render(whole: &DataVolume, request: &Request, source: Option<&Clai
         annotations::CDI_CONTENT_TYPE.to_owned(),
         "kubevirt".to_owned(),
     );
+    if request.source == Source::Upload {
+        notes.insert(annotations::CDI_UPLOAD_TARGET.to_owned(), String::new());
+    }
     json!({
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -80,11 +90,15 @@ pub(super) fn owner(whole: &DataVolume) -> Value {
 
 /// The size of the disk on the claim, which is a file system; `None` while its size is unknown.
 pub(super) fn disk_bytes(request: &Request, claim: &Claim) -> Option<u64> {
-    let usable = capacity(claim).map(without_overhead);
     match (&request.form, request.size) {
         (Form::Storage(_), Some(size)) => Some(size - size % SECTOR),
-        _ => usable,
+        _ => usable_bytes(claim),
     }
+}
+
+/// The size of the largest disk on the claim, which is a file system.
+pub(super) fn usable_bytes(claim: &Claim) -> Option<u64> {
+    capacity(claim).map(without_overhead)
 }
 
 /// What the claim offers, or else what it requests.

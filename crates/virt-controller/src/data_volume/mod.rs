@@ -1,7 +1,7 @@
 //! The controller of data volumes: creates the claim of each, populates it with a pod, and reports the
-//! progress.
+//! progress. [`upload`] is a controller of its own: it receives disks that clients send.
 //!
-//! It works only while the definition of data volumes has the label of our installation; where CDI defines
+//! Both work only while the definition of data volumes has the label of our installation; where CDI defines
 //! them, CDI populates the claims.
 //!
 //! **Invariants**: a claim that is marked as populated is never written again; the pod and the claim belong
@@ -16,6 +16,7 @@ mod request;
 mod status;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod view;
 
 use cluster_view::Configuration;
@@ -30,6 +31,7 @@ use reconcile::{
 };
 
 use self::view::{Definition, ImporterPod};
+use crate::Uploads;
 use crate::caches::DATA_VOLUME;
 use crate::gate::Gate;
 use crate::view::{Claim, DataVolume, Host, Volumes};
@@ -53,6 +55,7 @@ struct Controller {
     hosts: Store<Host>,
     cluster: Configuration,
     launcher: Settings,
+    uploads: Uploads,
     recorder: Recorder,
     clock: Clock,
 }
@@ -74,17 +77,25 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
     let pods: Store<ImporterPod> = Store::new();
     let selector = format!("{}={}", labels::COMPONENT, labels::COMPONENT_DISK_IMPORT);
     let config = watcher::Config::default().labels(&selector);
-    let queue = gate.clone();
+    let definitions: Store<Definition> = Store::new();
+    let receiving = wiring.settings.uploads == Uploads::Received;
+    let uploads = receiving.then(|| upload::register(wiring, &pods, &definitions));
+    let (queue, of_upload) = (gate.clone(), uploads.clone());
     wiring.watch(config, &pods, move |pod: &ImporterPod| {
         if let Some(owner) = Key::of_controller(pod, Whole::KIND) {
             queue.add(owner, POD);
         }
+        if let Some(of_upload) = &of_upload {
+            of_upload.pod_changed(pod);
+        }
     });
-    let definitions: Store<Definition> = Store::new();
     let config = watcher::Config::default().labels(labels::OWN_IMPORTER);
     let (queue, all) = (gate.clone(), data_volumes.clone());
     wiring.watch(config, &definitions, move |_: &Definition| {
         queue.add_all(all.keys(), DEFINITION);
+        if let Some(uploads) = &uploads {
+            uploads.definition_changed();
+        }
     });
     let controller = Controller {
         client: wiring.settings.client.clone(),
@@ -95,6 +106,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         hosts: wiring.caches.hosts.store(),
         cluster: wiring.cluster.clone(),
         launcher: wiring.settings.launcher.clone(),
+        uploads: wiring.settings.uploads,
         recorder: wiring.recorder.clone(),
         clock: wiring.settings.clock,
     };

@@ -12,7 +12,7 @@ use kubevirt_api::data_volume_status::{DataVolume as Whole, DataVolumePhase};
 use launcher_pod::ContainerDisks;
 use reconcile::Key;
 
-use super::request::{self, Refusal, Request, Source};
+use super::request::{self, Abilities, Refusal, Request, Source};
 use super::view::{ClaimUser, Container, ImporterPod, StorageClass};
 use super::{Controller, DataVolumeError, pod};
 use crate::view::{Claim, DataVolume};
@@ -91,7 +91,11 @@ impl Controller {
         if observed.volume.phase == DataVolumePhase::Failed {
             return Ok(observed);
         }
-        observed.request = request::parse(whole, self.images());
+        let abilities = Abilities {
+            images: self.images(),
+            uploads: self.uploads,
+        };
+        observed.request = request::parse(whole, abilities);
         observed.claim = self.volumes.claims.get(key, key);
         observed.waits_for_consumer = self.waits_for_consumer(&observed).await?;
         observed.origin = self.origin(key, &observed).await?;
@@ -108,15 +112,11 @@ impl Controller {
     }
 
     async fn waits_for_consumer(&self, observed: &Observed) -> Result<bool, DataVolumeError> {
-        let Some(claim) = observed.claim.as_deref().filter(|claim| !claim.is_bound) else {
+        let Some(claim) = observed.claim.as_deref() else {
             return Ok(false);
         };
-        let Some(name) = claim.storage_class.as_deref().filter(|it| !it.is_empty()) else {
-            return Ok(false);
-        };
-        let api = Api::<StorageClass>::all(self.client.clone());
-        let class = api.get_opt(name).await.map_err(DataVolumeError::read)?;
-        Ok(class.is_some_and(|class| class.waits_for_consumer()))
+        let waits = waits_for_consumer(&self.client, claim).await;
+        waits.map_err(DataVolumeError::read)
     }
 
     async fn origin(&self, key: &Key, observed: &Observed) -> Result<Origin, DataVolumeError> {
@@ -140,7 +140,8 @@ impl Controller {
         if observed.pod.is_some() || observed.claim.is_none() {
             return Ok(Origin::Ready(claim));
         }
-        let user = claim_user(&self.client, &at).await?;
+        let user = claim_user(&self.client, &at, |_| true).await;
+        let user = user.map_err(DataVolumeError::read)?;
         Ok(match user {
             Some(pod) => Origin::InUse {
                 claim: name.clone(),
@@ -180,14 +181,28 @@ pub(super) fn is_of(object: &impl kube::Resource, uid: &str) -> bool {
     controllers.any(|owner| owner.uid == uid)
 }
 
-/// A pod that uses the claim.
-async fn claim_user(client: &Client, claim: &Key) -> Result<Option<String>, DataVolumeError> {
+/// Whether the claim has no volume until a pod uses it.
+pub(super) async fn waits_for_consumer(client: &Client, claim: &Claim) -> kube::Result<bool> {
+    let name = claim.storage_class.as_deref().filter(|it| !it.is_empty());
+    let Some(name) = name.filter(|_| !claim.is_bound) else {
+        return Ok(false);
+    };
+    let api = Api::<StorageClass>::all(client.clone());
+    let class = api.get_opt(name).await?;
+    Ok(class.is_some_and(|class| class.waits_for_consumer()))
+}
+
+/// The name of a pod that uses the claim, of those that count.
+pub(super) async fn claim_user(
+    client: &Client,
+    claim: &Key,
+    counts: impl Fn(&ClaimUser) -> bool,
+) -> kube::Result<Option<String>> {
     let api = Api::<ClaimUser>::namespaced(client.clone(), &claim.namespace);
-    let pods = api.list(&ListParams::default()).await;
-    let pods = pods.map_err(DataVolumeError::read)?;
+    let pods = api.list(&ListParams::default()).await?;
     let user = pods.items.into_iter().find(|pod| {
         let mut claims = pod.claims.iter();
-        claims.any(|name| *name == claim.name)
+        claims.any(|name| *name == claim.name) && counts(pod)
     });
     Ok(user.map(|pod| pod.name_any()))
 }

@@ -15,6 +15,7 @@ use reasons::Reason;
 
 use super::observe::{Observed, Origin, binds_at_once, is_of};
 use super::request::Source;
+use super::upload;
 use super::view::{Container, End, ImporterPod, PodPhase};
 use crate::view::Claim;
 
@@ -213,22 +214,56 @@ fn with_claim(observed: &Observed, claim: &Claim) -> Plan {
         // Its request was accepted: a node that joins later does not end it.
         (Some(pod), _) => with_pod(observed, pod),
         (None, Err(refusal)) => Plan::failed(Reason::ImportNotSupported, &refusal.0),
+        (None, Ok(request)) if request.source == Source::Upload => uploaded(observed, claim),
         (None, Ok(_)) => without_pod(observed, claim),
     }
 }
 
+/// The controller of uploads receives the disk, and reports on the claim.
+fn uploaded(observed: &Observed, claim: &Claim) -> Plan {
+    if claim.annotation(annotations::CDI_POD_PHASE) == Some(upload::SUCCEEDED) {
+        return Plan::succeeded().step(Step::MarkClaim);
+    }
+    if let Some(plan) = unbound(observed, claim) {
+        return plan;
+    }
+    let message = claim.annotation(annotations::CDI_RUNNING_MESSAGE);
+    let is_ready = claim.annotation(annotations::CDI_POD_READY) == Some("true");
+    let reason = claim.annotation(annotations::CDI_RUNNING_REASON);
+    let verdict = Verdict {
+        holds: is_ready,
+        reason: reason.and_then(|reason| reason.parse().ok()),
+        message: message.unwrap_or("the pod is being created").to_owned(),
+    };
+    let phase = if is_ready {
+        Phase::UploadReady
+    } else {
+        Phase::UploadScheduled
+    };
+    Plan::state(phase, verdict)
+}
+
+/// What to do while the claim has no volume; `None` if it has one, or gets it with the pod.
+fn unbound(observed: &Observed, claim: &Claim) -> Option<Plan> {
+    if claim.is_bound {
+        return None;
+    }
+    let name = observed.volume.name_any();
+    if !observed.waits_for_consumer {
+        let message = format!("persistentvolumeclaim {name} is not bound to a volume yet");
+        return Some(Plan::waits(None, message));
+    }
+    if binds_at_once(observed) {
+        return None;
+    }
+    let message = "the import begins when a VM or a pod uses the claim";
+    let verdict = Verdict::no(Some(Reason::WaitForFirstConsumer), message);
+    Some(Plan::state(Phase::WaitForFirstConsumer, verdict))
+}
+
 fn without_pod(observed: &Observed, claim: &Claim) -> Plan {
-    if !claim.is_bound {
-        let name = observed.volume.name_any();
-        if !observed.waits_for_consumer {
-            let message = format!("persistentvolumeclaim {name} is not bound to a volume yet");
-            return Plan::waits(None, message);
-        }
-        if !binds_at_once(observed) {
-            let message = "the import begins when a VM or a pod uses the claim";
-            let verdict = Verdict::no(Some(Reason::WaitForFirstConsumer), message);
-            return Plan::state(Phase::WaitForFirstConsumer, verdict);
-        }
+    if let Some(plan) = unbound(observed, claim) {
+        return plan;
     }
     match &observed.origin {
         Origin::Missing(name) => return missing(name),
@@ -299,7 +334,7 @@ fn running(observed: &Observed, pod: &ImporterPod) -> Plan {
 }
 
 /// Why the container does not start.
-fn waiting(reason: &str, message: &str) -> Verdict {
+pub(super) fn waiting(reason: &str, message: &str) -> Verdict {
     let known = reason.parse::<Reason>().ok();
     let fails = known.filter(|reason| Reason::CONTAINER_WAITS.contains(reason));
     match fails {
@@ -351,13 +386,14 @@ fn failed_pod(observed: &Observed, pod: &ImporterPod) -> Plan {
     plan
 }
 
-fn delay(restarts: i32) -> SignedDuration {
+/// How long a failed pod stays.
+pub(super) fn delay(restarts: i32) -> SignedDuration {
     let doublings = u32::try_from(restarts.clamp(1, 10) - 1).unwrap_or(0);
     SignedDuration::from_secs((FIRST_DELAY << doublings).min(LONGEST_DELAY))
 }
 
-/// Of all pods of the data volume.
-fn restarts(pod: &ImporterPod) -> i32 {
+/// Of all pods that were created for the same claim.
+pub(super) fn restarts(pod: &ImporterPod) -> i32 {
     let before = pod.metadata.annotations.as_ref();
     let before = before.and_then(|all| all.get(annotations::IMPORT_RESTARTS));
     let before = before.and_then(|number| number.parse().ok()).unwrap_or(0);
@@ -365,12 +401,13 @@ fn restarts(pod: &ImporterPod) -> i32 {
     i32::saturating_add(before, pod.restarts).saturating_add(failed)
 }
 
-enum Permanence {
+pub(super) enum Permanence {
     Retried,
     Final,
 }
 
-fn problem(end: &End) -> (Reason, String, Permanence) {
+/// Why the container ended.
+pub(super) fn problem(end: &End) -> (Reason, String, Permanence) {
     let Some(report) = Report::read(&end.message) else {
         let (code, reason) = (end.exit_code, &end.reason);
         let message = format!("the importer ended with exit code {code}: {reason}");
@@ -428,6 +465,6 @@ fn has_controller(claim: &Claim) -> bool {
     owners.any(|owner| owner.controller == Some(true))
 }
 
-fn is_deleting(pod: &ImporterPod) -> bool {
+pub(super) fn is_deleting(pod: &ImporterPod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kubevirt_api::data_volume::DataVolumeSourceHttp;
 use kubevirt_api::data_volume_status::DataVolume;
-use kubevirt_api::{annotations, labels};
+use kubevirt_api::{annotations, labels, upload};
 use launcher_pod::Settings;
 use serde_json::{Value, json};
 
@@ -26,6 +26,16 @@ const HEADERS: &str = "/headers";
 /// The importer itself is bounded; a conversion may use more, up to this.
 const MEMORY: &str = "600M";
 
+/// Where the volume with the socket of an upload is mounted.
+const UPLOAD: &str = "/upload";
+
+/// What a pod of an upload is rendered from.
+#[derive(Debug)]
+pub(super) struct UploadInput<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) settings: &'a Settings,
+}
+
 /// What a pod is rendered from.
 #[derive(Debug)]
 pub(super) struct Input<'a> {
@@ -43,6 +53,11 @@ pub(super) struct Input<'a> {
 /// the same name for its own.
 pub(super) fn name(uid: &str) -> String {
     format!("importer-{uid}")
+}
+
+/// The name of the pod that receives an upload for the claim with this UID. virt-api finds it by this name.
+pub(super) fn upload_name(uid: &str) -> String {
+    format!("{}{uid}", upload::POD_PREFIX)
 }
 
 /// Volumes, mounts, devices and arguments as they are put together.
@@ -69,30 +84,73 @@ impl Parts {
     }
 }
 
+/// What differs between pods of data volumes and of uploads.
+struct Head {
+    name: String,
+    namespace: Option<String>,
+    owner: Value,
+    annotations: Value,
+    priority: Option<String>,
+}
+
 /// `None` while the size of the claim is unknown.
 pub(super) fn render(input: &Input<'_>) -> Option<Pod> {
-    let Input {
-        whole, settings, ..
-    } = input;
+    let whole = input.whole;
     let mut parts = Parts::default();
-    target(&mut parts, input)?;
+    let size = claim::disk_bytes(input.request, input.claim);
+    target(&mut parts, input.claim, size)?;
     source(&mut parts, input);
-    let spec = &whole.spec;
-    let priority = spec.priority_class_name.as_deref();
+    let head = Head {
+        name: name(whole.metadata.uid.as_deref().unwrap_or_default()),
+        namespace: whole.namespace(),
+        owner: claim::owner(whole),
+        annotations: json!({
+            annotations::IMPORT_RESTARTS: input.restarts.to_string(),
+            annotations::IMPORT_CLAIM: input.claim.uid().unwrap_or_default(),
+        }),
+        priority: whole.spec.priority_class_name.clone(),
+    };
+    Some(pod(head, &parts, input.settings))
+}
+
+/// The pod of an upload, which belongs to the claim; `None` while the size of the claim is unknown.
+pub(super) fn render_upload(input: &UploadInput<'_>) -> Option<Pod> {
+    let mut parts = Parts::default();
+    target(&mut parts, input.claim, claim::usable_bytes(input.claim))?;
+    parts.mount(upload::POD_VOLUME, ("emptyDir", json!({})), UPLOAD, false);
+    let socket = format!("{UPLOAD}/{}", upload::POD_SOCKET);
+    parts.argue(&["upload", &socket]);
+    let metadata = &input.claim.metadata;
+    let owner = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "controller": true,
+        "blockOwnerDeletion": true,
+    });
+    let head = Head {
+        name: upload_name(metadata.uid.as_deref().unwrap_or_default()),
+        namespace: metadata.namespace.clone(),
+        owner,
+        annotations: json!({}),
+        priority: None,
+    };
+    Some(pod(head, &parts, input.settings))
+}
+
+fn pod(head: Head, parts: &Parts, settings: &Settings) -> Pod {
     let secrets = settings.image_pull_secrets.iter();
     let secrets: Vec<Value> = secrets.map(|name| json!({"name": name})).collect();
     let pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": name(whole.metadata.uid.as_deref().unwrap_or_default()),
-            "namespace": whole.namespace(),
+            "name": head.name,
+            "namespace": head.namespace,
             "labels": {labels::COMPONENT: labels::COMPONENT_DISK_IMPORT},
-            "annotations": {
-                annotations::IMPORT_RESTARTS: input.restarts.to_string(),
-                annotations::IMPORT_CLAIM: input.claim.uid().unwrap_or_default(),
-            },
-            "ownerReferences": [claim::owner(whole)],
+            "annotations": head.annotations,
+            "ownerReferences": [head.owner],
         },
         "spec": {
             "restartPolicy": "OnFailure",
@@ -102,7 +160,7 @@ pub(super) fn render(input: &Input<'_>) -> Option<Pod> {
             "securityContext": launcher_pod::pod_context(settings),
             "imagePullSecrets": Some(secrets).filter(|all| !all.is_empty()),
             "nodeSelector": Some(&settings.node_selectors).filter(|all| !all.is_empty()),
-            "priorityClassName": priority.filter(|name| !name.is_empty()),
+            "priorityClassName": head.priority.filter(|name| !name.is_empty()),
             "containers": [{
                 "name": CONTAINER,
                 "image": settings.launcher_image,
@@ -115,20 +173,18 @@ pub(super) fn render(input: &Input<'_>) -> Option<Pod> {
                 },
                 "securityContext": launcher_pod::container_context(),
                 "volumeMounts": parts.mounts,
-                "volumeDevices": Some(parts.devices).filter(|all| !all.is_empty()),
+                "volumeDevices": Some(&parts.devices).filter(|all| !all.is_empty()),
             }],
             "volumes": parts.volumes,
         },
     });
-    let pod = serde_json::from_value(pod);
-    Some(pod.expect("the members are those of a pod"))
+    serde_json::from_value(pod).expect("the members are those of a pod")
 }
 
-/// The claim and scratch space.
-fn target(parts: &mut Parts, input: &Input<'_>) -> Option<()> {
-    let name = input.whole.name_any();
-    let claim = json!({"claimName": name});
-    if claim::is_block(input.claim) {
+/// The claim and scratch space. `size` is that of a disk in a file system.
+fn target(parts: &mut Parts, target: &Claim, size: Option<u64>) -> Option<()> {
+    let claim = json!({"claimName": target.metadata.name});
+    if claim::is_block(target) {
         parts
             .volumes
             .push(json!({"name": "data", "persistentVolumeClaim": claim}));
@@ -137,7 +193,7 @@ fn target(parts: &mut Parts, input: &Input<'_>) -> Option<()> {
             .push(json!({"name": "data", "devicePath": DEVICE}));
         parts.argue(&["--device", DEVICE]);
     } else {
-        let size = claim::disk_bytes(input.request, input.claim)?;
+        let size = size?;
         parts.mount("data", ("persistentVolumeClaim", claim), DATA, false);
         parts.argue(&["--directory", DATA, "--size", &size.to_string()]);
     }
@@ -149,6 +205,8 @@ fn target(parts: &mut Parts, input: &Input<'_>) -> Option<()> {
 fn source(parts: &mut Parts, input: &Input<'_>) {
     match &input.request.source {
         Source::Blank => parts.argue(&["blank"]),
+        // The controller of uploads renders the pod.
+        Source::Upload => {}
         Source::Web { http, checksum } => web(parts, http, checksum.as_deref()),
         Source::Image(reference) => {
             let image = json!({"reference": reference, "pullPolicy": "IfNotPresent"});

@@ -14,6 +14,8 @@ use kubevirt_api::data_volume_status::DataVolume;
 use kubevirt_api::quantity::Amount;
 use launcher_pod::ContainerDisks;
 
+use crate::Uploads;
+
 const STORAGE: &str = "storage";
 
 /// What to populate a claim with, and the claim.
@@ -36,6 +38,8 @@ pub(super) enum Source {
     /// The name of a claim in the same namespace.
     Claim(String),
     Blank,
+    /// A client sends the disk; the controller of uploads receives it.
+    Upload,
 }
 
 /// The two ways to describe a claim.
@@ -55,11 +59,18 @@ impl Refusal {
     }
 }
 
-/// `images` tells whether the nodes can mount images.
-pub(super) fn parse(whole: &DataVolume, images: ContainerDisks) -> Result<Request, Refusal> {
+/// What this installation can do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Abilities {
+    /// Whether the nodes can mount images.
+    pub(super) images: ContainerDisks,
+    pub(super) uploads: Uploads,
+}
+
+pub(super) fn parse(whole: &DataVolume, abilities: Abilities) -> Result<Request, Refusal> {
     let spec = &whole.spec;
     check_options(spec)?;
-    let source = source(whole, images)?;
+    let source = source(whole, abilities)?;
     let (form, requests) = form(spec)?;
     let size = requests.and_then(|requests| requests.get(STORAGE));
     let path = match &form {
@@ -88,7 +99,7 @@ fn check_options(spec: &DataVolumeSpec) -> Result<(), Refusal> {
     let content = content.map(DataVolumeContentType::as_str);
     if content.is_some_and(|it| !matches!(it, "" | "kubevirt")) {
         return Err(Refusal::new(
-            "spec.contentType: only disk images (kubevirt) can be imported; archives cannot be",
+            "spec.contentType: only disk images (kubevirt) can be imported or uploaded; archives cannot be",
         ));
     }
     if !spec.checkpoints.is_empty() || spec.final_checkpoint == Some(true) {
@@ -104,7 +115,7 @@ fn check_options(spec: &DataVolumeSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn source(whole: &DataVolume, images: ContainerDisks) -> Result<Source, Refusal> {
+fn source(whole: &DataVolume, abilities: Abilities) -> Result<Source, Refusal> {
     let spec = &whole.spec;
     let checksum = checksum(whole)?;
     if spec.source_ref.is_some() {
@@ -114,17 +125,12 @@ fn source(whole: &DataVolume, images: ContainerDisks) -> Result<Source, Refusal>
     }
     let Some(given) = &spec.source else {
         return Err(Refusal::new(
-            "spec.source: give one of http, registry, pvc and blank",
+            "spec.source: give one of http, registry, pvc, upload and blank",
         ));
     };
     let missing = [
         ("s3", given.s3.is_some(), "use http with a signed address"),
         ("gcs", given.gcs.is_some(), "use http with a signed address"),
-        (
-            "upload",
-            given.upload.is_some(),
-            "serve the file by http and use http",
-        ),
         (
             "imageio",
             given.imageio.is_some(),
@@ -153,7 +159,7 @@ fn source(whole: &DataVolume, images: ContainerDisks) -> Result<Source, Refusal>
         found.push(web(http, checksum.clone())?);
     }
     if let Some(registry) = &given.registry {
-        found.push(image(registry, images)?);
+        found.push(image(registry, abilities.images)?);
     }
     if let Some(claim) = &given.pvc {
         found.push(copied(claim, whole)?);
@@ -161,9 +167,12 @@ fn source(whole: &DataVolume, images: ContainerDisks) -> Result<Source, Refusal>
     if given.blank.is_some() {
         found.push(Source::Blank);
     }
+    if given.upload.is_some() {
+        found.push(upload(abilities.uploads)?);
+    }
     let (Some(source), true) = (found.pop(), found.is_empty()) else {
         return Err(Refusal::new(
-            "spec.source: give exactly one of http, registry, pvc and blank",
+            "spec.source: give exactly one of http, registry, pvc, upload and blank",
         ));
     };
     if checksum.is_some() && !matches!(source, Source::Web { .. }) {
@@ -246,6 +255,15 @@ fn image(registry: &DataVolumeSourceRegistry, images: ContainerDisks) -> Result<
     match url.strip_prefix("docker://") {
         Some(reference) if !reference.is_empty() => Ok(Source::Image(reference.to_owned())),
         _ => refused("url", "write docker:// and the reference of an image"),
+    }
+}
+
+fn upload(uploads: Uploads) -> Result<Source, Refusal> {
+    match uploads {
+        Uploads::Received => Ok(Source::Upload),
+        Uploads::Refused => Err(Refusal::new(
+            "spec.source.upload: uploads on a cluster need CDI; serve the file by http and use http",
+        )),
     }
 }
 

@@ -11,11 +11,18 @@ use serde_json::{Value, json};
 use super::observe::{Observed, Origin};
 use super::plan::{Plan, Step, plan};
 use super::pod::Input;
+use super::request::Abilities;
 use super::view::ImporterPod;
 use super::{claim, pod, request, status};
+use crate::Uploads;
 use crate::view::{Claim, DataVolume};
 
 const NOW: &str = "2026-11-25T12:00:00Z";
+
+const ABLE: Abilities = Abilities {
+    images: ContainerDisks::ImageVolumes,
+    uploads: Uploads::Received,
+};
 
 fn volume(spec: &Value) -> Value {
     json!({
@@ -75,7 +82,7 @@ fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
 fn observe(volume: Value, claim: Option<Value>, pod: Option<Value>) -> Observed {
     let volume: DataVolume = read(volume);
     let request = match &volume.unfinished {
-        Some(whole) => request::parse(whole, ContainerDisks::ImageVolumes),
+        Some(whole) => request::parse(whole, ABLE),
         None => Err(request::Refusal(String::new())),
     };
     Observed {
@@ -400,6 +407,46 @@ fn copy_waits_for_its_source() {
 }
 
 #[test]
+fn upload_follows_the_state_on_its_claim() {
+    let case = |bound: &str, notes: Value, phase: &str, reason: &str, steps: &[Step]| {
+        let mut claim = a_claim(bound);
+        claim["metadata"]["annotations"] = notes;
+        let whole = volume(&with_source(json!({"upload": {}})));
+        let mut observed = observe(whole, Some(claim), None);
+        observed.waits_for_consumer = bound == "Pending";
+        check(&observed, phase, reason, steps);
+    };
+    let state = |phase: &str, ready: &str| {
+        json!({
+            "cdi.kubevirt.io/storage.pod.phase": phase,
+            "cdi.kubevirt.io/storage.pod.ready": ready,
+        })
+    };
+    case("Bound", json!({}), "UploadScheduled", "", &[]);
+    case(
+        "Bound",
+        state("Pending", "false"),
+        "UploadScheduled",
+        "",
+        &[],
+    );
+    case("Bound", state("Running", "true"), "UploadReady", "", &[]);
+    let done = || state("Succeeded", "false");
+    case(
+        "Bound",
+        done(),
+        "Succeeded",
+        "Completed",
+        &[Step::MarkClaim],
+    );
+    let waits = "WaitForFirstConsumer";
+    case("Pending", json!({}), waits, waits, &[]);
+    let mut fails = state("Pending", "false");
+    fails["cdi.kubevirt.io/storage.condition.running.reason"] = json!("ImagePullFailed");
+    case("Bound", fails, "UploadScheduled", "ImagePullFailed", &[]);
+}
+
+#[test]
 fn what_the_importer_cannot_do_is_refused() {
     let case = |spec: Value, notes: Value, expected: &str| {
         let mut whole = volume(&spec);
@@ -410,13 +457,18 @@ fn what_the_importer_cannot_do_is_refused() {
         assert!(message.starts_with(expected), "{message}");
     };
     let none = || json!({});
-    for source in ["s3", "gcs", "upload", "imageio", "vddk", "snapshot"] {
+    for source in ["s3", "gcs", "imageio", "vddk", "snapshot"] {
         let expected = format!("spec.source.{source}: ");
         case(with_source(json!({source: {}})), none(), &expected);
     }
     case(with_source(json!({})), none(), "spec.source: ");
     case(
         with_source(json!({"blank": {}, "pvc": {"name": "a"}})),
+        none(),
+        "spec.source: ",
+    );
+    case(
+        with_source(json!({"blank": {}, "upload": {}})),
         none(),
         "spec.source: ",
     );
@@ -486,12 +538,28 @@ fn what_the_importer_cannot_do_is_refused() {
 fn images_are_refused_where_nodes_cannot_mount_them() {
     let whole = volume(&with_source(json!({"registry": {"url": "docker://a/b:c"}})));
     let whole = read(whole);
-    assert!(request::parse(&whole, ContainerDisks::ImageVolumes).is_ok());
-    let refusal = request::parse(&whole, ContainerDisks::Copied).unwrap_err();
+    assert!(request::parse(&whole, ABLE).is_ok());
+    let unable = Abilities {
+        images: ContainerDisks::Copied,
+        ..ABLE
+    };
+    let refusal = request::parse(&whole, unable).unwrap_err();
     assert!(
         refusal.0.starts_with("spec.source.registry: "),
         "{refusal:?}"
     );
+}
+
+#[test]
+fn uploads_are_refused_where_no_proxy_receives_them() {
+    let whole = read(volume(&with_source(json!({"upload": {}}))));
+    assert!(request::parse(&whole, ABLE).is_ok());
+    let unable = Abilities {
+        uploads: Uploads::Refused,
+        ..ABLE
+    };
+    let refusal = request::parse(&whole, unable).unwrap_err();
+    assert!(refusal.0.starts_with("spec.source.upload: "), "{refusal:?}");
 }
 
 fn owner() -> Value {
@@ -509,7 +577,7 @@ fn rendered_claim(spec: &Value, source: Option<&Claim>) -> Value {
         "cdi.kubevirt.io/storage.populatedFor": "disk",
     });
     let whole = read(whole);
-    let request = request::parse(&whole, ContainerDisks::ImageVolumes).unwrap();
+    let request = request::parse(&whole, ABLE).unwrap();
     claim::render(&whole, &request, source)
 }
 
@@ -536,6 +604,9 @@ fn claim_has_defaults_owner_and_the_size_for_the_disk() {
     let mut block = web();
     block["storage"]["volumeMode"] = json!("Block");
     assert_eq!(size(&block, None), "10Mi");
+    let target = rendered_claim(&with_source(json!({"upload": {}})), None);
+    let mark = "cdi.kubevirt.io/storage.upload.target";
+    assert_eq!(target["metadata"]["annotations"][mark], "");
     let by_hand = json!({
         "source": {"blank": {}},
         "pvc": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "10Mi"}}},
@@ -553,7 +624,7 @@ fn rendered_pod(spec: &Value, claim: &Value, source: Option<&Claim>) -> Value {
         whole["metadata"]["annotations"] = json!({"ferrovirt.io/import-checksum": checksum});
     }
     let whole = read(whole);
-    let request = request::parse(&whole, ContainerDisks::ImageVolumes).unwrap();
+    let request = request::parse(&whole, ABLE).unwrap();
     let settings = Settings::defaults("launcher:1", Acceleration::Kvm);
     let pod = pod::render(&Input {
         whole: &whole,

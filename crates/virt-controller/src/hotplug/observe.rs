@@ -90,6 +90,10 @@ impl Controller {
             Some(claim) if data_volume.is_none() && claim.is_of_data_volume() => {
                 Storage::NotFilled(format!("data volume {} is not observed yet", plug.claim))
             }
+            Some(claim) if data_volume.is_none() && claim.receives_upload() => {
+                let claim = &plug.claim;
+                Storage::NotFilled(format!("persistentvolumeclaim {claim} receives an upload"))
+            }
             Some(claim) if claim.facts.mode() == ClaimMode::Block => Storage::BlockDevice,
             Some(claim) if claim.is_bound => Storage::Bound(claim.facts.info.clone()),
             Some(claim) => Storage::NotBound(claim.facts.info.clone()),

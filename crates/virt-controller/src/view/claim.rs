@@ -7,6 +7,7 @@ use kubevirt_api::conditions::{self, Condition};
 use kubevirt_api::data_volume_status::{
     DataVolume as WholeDataVolume, DataVolumeCondition, DataVolumeConditionType, DataVolumePhase,
 };
+use reasons::Reason;
 use reconcile::Tracked;
 use serde::Deserialize;
 
@@ -35,7 +36,18 @@ impl From<PersistentVolumeClaim> for Claim {
     fn from(claim: PersistentVolumeClaim) -> Self {
         let facts = launcher_pod::Claim::of(&claim);
         let phase = claim.status.and_then(|status| status.phase);
-        let kept = [annotations::CDI_POPULATED_FOR];
+        let kept = [
+            annotations::CDI_POPULATED_FOR,
+            annotations::CDI_UPLOAD_TARGET,
+            annotations::CDI_CONTENT_TYPE,
+            annotations::CDI_BIND_IMMEDIATE_REQUESTED,
+            annotations::CDI_POD_PHASE,
+            annotations::CDI_POD_READY,
+            annotations::CDI_RUNNING,
+            annotations::CDI_RUNNING_REASON,
+            annotations::CDI_RUNNING_MESSAGE,
+            annotations::UPLOAD_REFUSED,
+        ];
         Self {
             metadata: super::slim(claim.metadata, Labels::Dropped, &kept),
             is_bound: phase.as_deref() == Some("Bound"),
@@ -47,6 +59,37 @@ impl From<PersistentVolumeClaim> for Claim {
 }
 
 impl Claim {
+    pub(crate) fn annotation(&self, name: &str) -> Option<&str> {
+        let all = self.metadata.annotations.as_ref()?;
+        all.get(name).map(String::as_str)
+    }
+
+    /// Whether a pod writes an uploaded disk to it, or is created for that.
+    pub(crate) fn receives_upload(&self) -> bool {
+        let is_target = self.annotation(annotations::CDI_UPLOAD_TARGET).is_some();
+        // The reasons for which there is no pod.
+        let is_blocked = || {
+            let reason = self.annotation(annotations::CDI_RUNNING_REASON);
+            let reason = reason.and_then(|reason| reason.parse::<Reason>().ok());
+            matches!(
+                reason,
+                Some(
+                    Reason::WaitForFirstConsumer
+                        | Reason::UploadTargetInUse
+                        | Reason::ImportNotSupported
+                        | Reason::ClaimLost
+                        | Reason::FailedCreate
+                )
+            )
+        };
+        is_target
+            && match self.annotation(annotations::CDI_POD_PHASE) {
+                Some("Running") => true,
+                Some("Pending") => !is_blocked(),
+                _ => false,
+            }
+    }
+
     /// Whether a data volume populates it. A deleted data volume that is done releases its claim first.
     pub(crate) fn is_of_data_volume(&self) -> bool {
         let mut owners = self.metadata.owner_references.iter().flatten();

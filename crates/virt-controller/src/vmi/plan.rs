@@ -163,6 +163,7 @@ fn plan_pending(observed: &Observed, plan: &mut Plan) {
         plan.data_volumes = Some(match &readiness {
             Readiness::Ready => DataVolumes::Ready,
             Readiness::Missing(message)
+            | Readiness::Uploading(message)
             | Readiness::Populating(message)
             | Readiness::FirstConsumer(message)
             | Readiness::Failed(message) => DataVolumes::NotReady(message.clone()),
@@ -195,6 +196,13 @@ fn plan_pending(observed: &Observed, plan: &mut Plan) {
             }
         }
         Readiness::Populating(_) => plan.is_binding = observed.binder.is_some(),
+        Readiness::Uploading(message) => {
+            plan.problem = Some(Problem {
+                reason: Reason::ClaimAwaitsUpload,
+                message,
+                is_unschedulable: true,
+            });
+        }
         Readiness::Missing(message) => {
             plan.problem = Some(Problem {
                 reason: Reason::FailedPvcNotFound,

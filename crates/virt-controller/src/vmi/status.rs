@@ -218,11 +218,12 @@ fn render_conditions(
 
 /// Reasons of problems that this controller reports. It also copies the reasons of waiting
 /// containers; all other reasons come from virt-handler.
-const OWN_REASONS: [Reason; 8] = [
+const OWN_REASONS: [Reason; 9] = [
     Reason::FailedCreate,
     Reason::VolumeBindingFailed,
     Reason::FeatureNotSupported,
     Reason::FailedPvcNotFound,
+    Reason::ClaimAwaitsUpload,
     Reason::FailedDataVolumeImport,
     Reason::FailedGuaranteeResources,
     Reason::ContainerDiskMissing,

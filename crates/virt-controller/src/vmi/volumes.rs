@@ -32,6 +32,8 @@ pub(super) enum Readiness {
     Ready,
     /// A claim does not exist.
     Missing(String),
+    /// A claim receives an upload.
+    Uploading(String),
     /// An importer populates a claim.
     Populating(String),
     /// The importer starts once a pod uses the claims.
@@ -90,6 +92,12 @@ pub(super) fn readiness(all: &[Backing]) -> Readiness {
                 return Readiness::Failed(failure.unwrap_or_default());
             }
             (Some(Phase::Succeeded | Phase::PendingPopulation), _) => {}
+            (None, Some(claim)) if !claim.is_of_data_volume() && claim.receives_upload() => {
+                return Readiness::Uploading(format!(
+                    "volume {}: persistentvolumeclaim {} receives an upload",
+                    backing.volume, backing.claim_name
+                ));
+            }
             // A data volume may be deleted after the import; it releases its claim then.
             (None, Some(claim)) if !claim.is_of_data_volume() => {}
             // The cache shows the claim before the data volume that populates it.

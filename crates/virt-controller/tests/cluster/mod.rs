@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
-use virt_controller::{AccelerationPolicy, Configuration, Settings};
+use virt_controller::{AccelerationPolicy, Configuration, Settings, Uploads};
 
 pub(crate) use test_cluster::NAMESPACE;
 /// In virtual time; nothing here takes that long unless it hangs.
@@ -142,6 +142,7 @@ impl TestCluster {
             client: self.controller_client(),
             launcher: launcher_pod::Settings::defaults(self.launcher_image, Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
+            uploads: Uploads::Received,
             clock: self.clock,
             cluster: Configuration::new(NAMESPACE),
             concurrency: 4,

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 
 use super::*;
-use super::{data_volumes, imports, instancetypes};
+use super::{data_volumes, imports, instancetypes, uploads};
 
 const PREFIX: &str = "virt-controller/";
 
@@ -311,6 +311,16 @@ async fn imports_survive_a_crash_at_every_failpoint() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn uploads_survive_a_crash_at_every_failpoint() {
+    for name in names("upload/") {
+        let mut cluster = TestCluster::new().await;
+        cluster.install_own_importer().await;
+        check(&mut cluster, name, uploads::uploaded).await;
+        cluster.end().await;
+    }
+}
+
 #[test]
 fn every_failpoint_has_a_scenario() {
     // Those of migrations are in migrations.rs, of volumes in hotplug.rs, and the others in snapshots.rs,
@@ -321,6 +331,7 @@ fn every_failpoint_has_a_scenario() {
         "replica-set/",
         "migration/",
         "data-volume/",
+        "upload/",
         "hotplug/",
         "snapshot/",
         "restore/",

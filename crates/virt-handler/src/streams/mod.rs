@@ -1,4 +1,5 @@
-//! Consoles, screens, ports and verbs of this node's guests, served to `virt-api`.
+//! Consoles, screens, ports and verbs of this node's guests, and uploads into pods of this node, served to
+//! `virt-api`.
 //!
 //! The paths end like those of the aggregated API. A caller must authenticate as `virt-api` by
 //! certificate; `virt-api` has authorised the user. A new stream to a device closes the previous one.
@@ -12,6 +13,7 @@ mod response;
 mod router;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod verbs;
 
 pub(crate) use router::{StreamsState, router};

@@ -20,6 +20,7 @@ use super::{
     forward::{OpenForwards, forward},
     open::{console, usb, vnc},
     response::error_response,
+    upload,
     verbs::{PNG, call, fetch, freeze, query_agent, thaw, usage},
 };
 use crate::{
@@ -98,6 +99,7 @@ pub(crate) fn router(state: StreamsState) -> Router {
             }),
         )
         .route(&format!("{guest}/usage"), get(usage))
+        .route("/v1/pods/{uid}/upload", put(upload::receive))
         .layer(middleware::from_fn(require_virt_api))
         .with_state(state)
         .route("/healthz", get(|| async { "ok" }))

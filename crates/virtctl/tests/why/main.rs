@@ -22,7 +22,7 @@ use launcher_pod::Acceleration;
 use reconcile::{Clock, Election};
 use serde_json::{Value, json};
 use test_cluster::{NAMESPACE, TestApi, start};
-use virt_controller::{AccelerationPolicy, Configuration, Settings};
+use virt_controller::{AccelerationPolicy, Configuration, Settings, Uploads};
 
 const NODE: &str = "node1";
 const START: &str = "2026-11-21T12:00:00Z";
@@ -72,6 +72,7 @@ impl Environment {
             client: self.client.clone(),
             launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
+            uploads: Uploads::Refused,
             clock: self.clock,
             cluster: Configuration::new(NAMESPACE),
             concurrency: 4,

@@ -2,6 +2,7 @@
 //! not in the list of our kinds; the label shows who made the definition.
 
 use crate::{
+    cdi_config::CDIConfig,
     crds::{
         definition::{Column, Definition, Object, Scope, StatusIs, Version},
         rules, structural,
@@ -12,7 +13,46 @@ use crate::{
 };
 
 pub(super) fn rows() -> Vec<Definition> {
-    vec![data_volumes()]
+    vec![config(), data_volumes()]
+}
+
+/// Only what clients read. Settings of CDI are unknown fields here, as nothing would follow them.
+fn config() -> Definition {
+    let status = serde_json::json!({
+        "type": "object",
+        "properties": {
+            "uploadProxyURL": {
+                "description": "Address of the upload proxy.",
+                "type": "string",
+            },
+            "uploadProxyCA": {
+                "description": "Certificates to check it with, as PEM.",
+                "type": "string",
+            },
+        },
+    });
+    let schema =
+        Object::new("Where clients find the upload proxy; there is one object, named config.")
+            .optional("spec", serde_json::json!({"type": "object"}))
+            .optional("status", status)
+            .schema();
+    Definition {
+        group: CDIConfig::GROUP,
+        kind: CDIConfig::KIND,
+        plural: CDIConfig::PLURAL,
+        singular: "cdiconfig",
+        short_names: &[],
+        categories: &[],
+        scope: Scope::Cluster,
+        label: None,
+        versions: vec![Version::stored(CDIConfig::VERSION, &schema)],
+        status: StatusIs::PartOfObject,
+        scale: None,
+        columns: vec![
+            Column::text("Proxy", ".status.uploadProxyURL"),
+            Column::age(),
+        ],
+    }
 }
 
 fn data_volumes() -> Definition {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{observe, pod, vmi};
 use crate::vmi::plan::{Step, plan};
@@ -34,9 +34,23 @@ fn backing(claim: Option<&str>, import: &Import) -> Backing {
     }
 }
 
+/// A volume on a claim that is the target of an upload, in that state.
+fn uploading(state: &Value) -> Backing {
+    let mut observed = backing(Some("Bound"), &Import::Nothing);
+    let claim = json!({"metadata": {"name": "x", "annotations": {
+        "cdi.kubevirt.io/storage.upload.target": "",
+        "cdi.kubevirt.io/storage.pod.phase": state["phase"].as_str().unwrap_or_default(),
+        "cdi.kubevirt.io/storage.condition.running.reason":
+            state["reason"].as_str().unwrap_or_default(),
+    }}});
+    observed.claim = Some(Arc::new(serde_json::from_value(claim).unwrap()));
+    observed
+}
+
 #[test]
 fn no_pod_is_created_before_claims_exist_and_are_populated() {
     let missing = "volume data: there is no persistentvolumeclaim x";
+    let upload = "volume data: persistentvolumeclaim x receives an upload";
     let cases = [
         (
             backing(None, &Import::Nothing),
@@ -61,6 +75,21 @@ fn no_pod_is_created_before_claims_exist_and_are_populated() {
             },
             Readiness::Populating("data volume x is not observed yet".to_owned()),
         ),
+        (
+            uploading(&json!({"phase": "Running"})),
+            Readiness::Uploading(upload.to_owned()),
+        ),
+        (
+            uploading(&json!({"phase": "Pending"})),
+            Readiness::Uploading(upload.to_owned()),
+        ),
+        // There is no pod, and there may be none before this one.
+        (
+            uploading(&json!({"phase": "Pending", "reason": "WaitForFirstConsumer"})),
+            Readiness::Ready,
+        ),
+        (uploading(&json!({"phase": "Succeeded"})), Readiness::Ready),
+        (uploading(&json!({})), Readiness::Ready),
         // The data volume was deleted after the import.
         (backing(Some("Bound"), &Import::Missing), Readiness::Ready),
         (

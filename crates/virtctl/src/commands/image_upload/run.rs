@@ -32,10 +32,7 @@ pub(crate) async fn image_upload(
     prepare(cluster, printer, flags).await?;
     let limit = Duration::from_secs(flags.wait_secs);
     wait::until_writable(cluster, kind, name, limit).await?;
-    let proxy = Proxy {
-        url: proxy_url(cluster, flags).await?,
-        insecure: flags.insecure,
-    };
+    let proxy = proxy(cluster, flags).await?;
     printer.note(&format!("Uploading {} to {}", file.display(), proxy.url));
     upload(cluster, printer, flags, &proxy, file).await?;
     printer.note("Uploaded; waiting until it is processed. Ctrl+C does not stop that.");
@@ -91,22 +88,35 @@ async fn prepare(cluster: &Cluster, printer: Printer, flags: &ImageUpload) -> Re
     }
 }
 
-async fn proxy_url(cluster: &Cluster, flags: &ImageUpload) -> Result<String> {
-    let url = if let Some(url) = &flags.uploadproxy_url {
-        url.clone()
-    } else {
-        let path = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
-        let config = objects::find(cluster, path).await?.unwrap_or_default();
-        let url = text(&config, "/status/uploadProxyURL").filter(|url| !url.is_empty());
-        let missing = "find the upload proxy: CDI's configuration names none: give its address with \
-                       --uploadproxy-url";
-        url.context(missing)?.to_owned()
-    };
-    Ok(if url.contains("://") {
-        url
+/// The proxy that the user names, or that of CDI's configuration.
+async fn proxy(cluster: &Cluster, flags: &ImageUpload) -> Result<Proxy> {
+    let insecure = flags.insecure;
+    if let Some(url) = &flags.uploadproxy_url {
+        return Ok(Proxy {
+            url: with_scheme(url),
+            insecure,
+            authorities: None,
+        });
+    }
+    let path = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
+    let config = objects::find(cluster, path).await?.unwrap_or_default();
+    let given = |pointer: &str| text(&config, pointer).filter(|text| !text.is_empty());
+    let missing = "find the upload proxy: CDI's configuration names none: give its address with \
+                   --uploadproxy-url";
+    let url = given("/status/uploadProxyURL").context(missing)?;
+    Ok(Proxy {
+        url: with_scheme(url),
+        insecure,
+        authorities: given("/status/uploadProxyCA").map(ToOwned::to_owned),
+    })
+}
+
+fn with_scheme(url: &str) -> String {
+    if url.contains("://") {
+        url.to_owned()
     } else {
         format!("https://{url}")
-    })
+    }
 }
 
 /// Sends the file, again after failures that may pass.

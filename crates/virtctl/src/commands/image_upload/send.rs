@@ -38,6 +38,8 @@ const MESSAGE: usize = 64 << 10;
 pub(super) struct Proxy {
     pub(super) url: String,
     pub(super) insecure: bool,
+    /// Certificates to check it with, as PEM; those of the system if there are none.
+    pub(super) authorities: Option<String>,
 }
 
 /// Why the file did not arrive.
@@ -109,7 +111,7 @@ async fn request(
         .map_err(NotSent::Final)?;
     let trust = Trust {
         insecure: proxy.insecure,
-        ..Trust::default()
+        authorities: proxy.authorities.clone(),
     };
     let client = https::client(&trust).map_err(NotSent::Final)?;
     let mut request = Request::builder()
@@ -216,6 +218,7 @@ mod tests {
         let to = Proxy {
             url,
             insecure: false,
+            authorities: None,
         };
         let sending = send(&to, "token", &file, Printer);
         tokio::join!(sending, proxy(listener, codes))
@@ -257,6 +260,7 @@ mod tests {
         let to = Proxy {
             url: "http://127.0.0.1:1".to_owned(),
             insecure: false,
+            authorities: None,
         };
         let sent = send(&to, "token", Path::new("/missing"), Printer).await;
         assert!(matches!(sent, Err(NotSent::Final(_))), "{sent:?}");

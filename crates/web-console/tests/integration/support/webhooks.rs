@@ -50,6 +50,7 @@ impl Webhooks {
             cluster: Configuration::with_initial(config, "kubevirt"),
             neighbours: Vec::new(),
             clock: Clock::system(),
+            uploads: None,
             metrics: Vec::new(),
         };
         api.tasks.spawn(virt_api::run(settings, api.stop.clone()));
