@@ -83,7 +83,7 @@ impl Reconciler for WorkloadUpdate {
     async fn reconcile(&self, key: &Key) -> Result<Requeue, MigrationError> {
         // While an installation is incomplete, a new launcher may need what is not there yet.
         let found = self.installations.get(key);
-        let Some(installation) = found.filter(|one| one.is_deployed) else {
+        let Some(installation) = found.filter(|one| one.is_complete) else {
             return Ok(Requeue::OnChange);
         };
         let observed = self.observe(&installation);

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::KubeVirt;
+use kubevirt_api::conditions::TRUE;
 use kubevirt_api::kubevirt::{
-    KubeVirtPhase as Phase, KubeVirtWorkloadUpdateStrategy, WorkloadUpdateMethod as Method,
+    KubeVirtConditionType as Condition, KubeVirtPhase as Phase, KubeVirtWorkloadUpdateStrategy,
+    WorkloadUpdateMethod as Method,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,7 +22,8 @@ const BATCH_INTERVAL: Duration = Duration::from_mins(1);
 #[serde(from = "Raw")]
 pub(super) struct Installation {
     pub(super) metadata: ObjectMeta,
-    pub(super) is_deployed: bool,
+    /// All components run in the version that is to be installed.
+    pub(super) is_complete: bool,
     pub(super) strategy: Strategy,
     /// The published number of guests with an outdated launcher.
     pub(super) outdated: Option<i64>,
@@ -41,7 +44,7 @@ impl From<Raw> for Installation {
         let written: Option<KubeVirtWorkloadUpdateStrategy> =
             serde_json::from_value(strategy).unwrap_or_default();
         let written = written.unwrap_or_default();
-        let phase = raw.status["phase"].as_str();
+        let is_complete = is_complete(&raw.status);
         let size = written.batch_eviction_size;
         let interval = written.batch_eviction_interval;
         // Validated by admission; what it cannot be is as if it were not set.
@@ -49,7 +52,7 @@ impl From<Raw> for Installation {
         let methods = written.workload_update_methods;
         Self {
             metadata: crate::view::slim(raw.metadata, Labels::Dropped, &[]),
-            is_deployed: phase == Some(Phase::Deployed.as_str()),
+            is_complete,
             strategy: Strategy {
                 moves: methods.contains(&Method::LiveMigrate),
                 evicts: methods.contains(&Method::Evict),
@@ -61,6 +64,15 @@ impl From<Raw> for Installation {
     }
 }
 
+fn is_complete(status: &Value) -> bool {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let is_progressing = conditions
+        .any(|one| one["type"] == Condition::Progressing.as_str() && one["status"] == TRUE);
+    status["phase"] == Phase::Deployed.as_str()
+        && status["observedDeploymentID"] == status["targetDeploymentID"]
+        && !is_progressing
+}
+
 reconcile::resource_view!(Installation, KubeVirt, NamespaceResourceScope);
 
 #[cfg(test)]
@@ -68,6 +80,28 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn installation_is_complete_once_all_components_are_replaced() {
+        let check = |status: Value, expected: bool| {
+            assert_eq!(is_complete(&status), expected, "{status}");
+        };
+        check(json!(null), false);
+        check(json!({"phase": "Deploying"}), false);
+        check(json!({"phase": "Deployed"}), true);
+        let of = |observed: &str, progressing: &str| {
+            json!({
+                "phase": "Deployed", "targetDeploymentID": "new", "observedDeploymentID": observed,
+                "conditions": [
+                    {"type": "Available", "status": "True"},
+                    {"type": "Progressing", "status": progressing},
+                ],
+            })
+        };
+        check(of("new", "False"), true);
+        check(of("old", "False"), false);
+        check(of("new", "True"), false);
+    }
 
     #[test]
     fn strategy_has_kubevirts_defaults() {
