@@ -7,6 +7,7 @@ use std::{
     collections::HashSet,
     net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -188,13 +189,14 @@ async fn services_are_reachable_from_pods_and_host() {
         choice: Choice::Random,
     };
     network.forward(vec![forward(vec![target])]).await.unwrap();
+    let target = listen(&b.namespace, 8080).await;
     // Another pod, the pod itself, and the host.
     for from in [&a.namespace, &b.namespace, &host.namespace] {
-        let source = connect_through(from, (service, 80), &b.namespace, 8080).await;
+        let source = connect_through(from, (service, 80), &target).await;
         assert_eq!(source, Some("10.9.0.1".to_owned()));
     }
     network.forward(vec![forward(vec![])]).await.unwrap();
-    let source = connect_through(&a.namespace, (service, 80), &b.namespace, 8080).await;
+    let source = connect_through(&a.namespace, (service, 80), &target).await;
     assert_eq!(source, None);
     network.teardown().await.unwrap();
     let chains = in_namespace(host.namespace.clone(), |net| net.base_chains(Family::Ip)).await;
@@ -223,6 +225,7 @@ async fn host_ports_are_reachable_from_every_side() {
     ];
     network.forward(forwards).await.unwrap();
     let loopback = std::net::Ipv4Addr::LOCALHOST;
+    let target = listen(&b.namespace, 8080).await;
     for (from, to, expected) in [
         (&host.namespace, (one, 80), Some("192.0.2.2")),
         (&host.namespace, (one, 81), Some("192.0.2.2")),
@@ -232,7 +235,7 @@ async fn host_ports_are_reachable_from_every_side() {
         (&b.namespace, (one, 81), Some("10.9.0.1")),
         (&a.namespace, (network.gateway(), 81), None),
     ] {
-        let source = connect_through(from, to, &b.namespace, 8080).await;
+        let source = connect_through(from, to, &target).await;
         assert_eq!(source.as_deref(), expected, "{to:?}");
     }
 }
@@ -246,25 +249,31 @@ async fn reused_address_is_reached_at_once() {
         let pod = host.pod(uid).await;
         let added = network.add(uid, &pod.path, "eth0").await.unwrap();
         let to = (address(&added).parse().unwrap(), 80);
-        let source = connect_through(&host.namespace, to, &pod.namespace, 80).await;
+        let target = listen(&pod.namespace, 80).await;
+        let source = connect_through(&host.namespace, to, &target).await;
         assert_eq!(source.as_deref(), Some("10.9.0.1"), "{uid}");
         network.delete(uid).await.unwrap();
     }
 }
 
-/// Connects to a service whose target is that port; returns the source address that the target
-/// observed, or `None` if the connection failed.
-async fn connect_through(
-    from: &NetworkNamespace,
-    to: (std::net::Ipv4Addr, u16),
-    at: &NetworkNamespace,
-    port: u16,
-) -> Option<String> {
+/// A program in that namespace. It stays for the whole test, because its port is not free at once after its end: a
+/// process that another test starts at that moment has its socket until it becomes another program.
+async fn listen(at: &NetworkNamespace, port: u16) -> Arc<TcpListener> {
     let any = SocketAddr::new([0, 0, 0, 0].into(), port);
     let listener = in_namespace(at.clone(), move |_| {
         TcpListener::bind(any).map_err(NetError::Socket)
     });
-    let listener = listener.await.unwrap();
+    Arc::new(listener.await.unwrap())
+}
+
+/// Connects to a service whose target is that listener; returns the source address that the target
+/// observed, or `None` if the connection failed.
+async fn connect_through(
+    from: &NetworkNamespace,
+    to: (std::net::Ipv4Addr, u16),
+    listener: &Arc<TcpListener>,
+) -> Option<String> {
+    let listener = Arc::clone(listener);
     in_namespace(from.clone(), move |_| {
         // The kernel repeats a lost request for the hardware address after a second.
         let near = TcpStream::connect_timeout(&to.into(), Duration::from_secs(5));
