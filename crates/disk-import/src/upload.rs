@@ -96,7 +96,7 @@ async fn serve(listener: UnixListener, import: &Import) -> Result<u64, ImportErr
         size = filling => size?,
         error = accepting => return Err(io_failed("accept an upload")(error)),
     };
-    // Clients that wait for their turn are told that it is too late.
+    // A client whose upload comes after that of another one gets an error, not silence.
     drop(uploads);
     connections.close();
     if time::timeout(GOODBYE, connections.wait()).await.is_err() {

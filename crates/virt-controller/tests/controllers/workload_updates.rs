@@ -8,7 +8,7 @@ use kubevirt_api::KubeVirt;
 use kubevirt_api::migration_request::VirtualMachineInstanceMigration;
 use serde_json::{Value, json};
 
-use super::cluster::{NAMESPACE, TestCluster};
+use super::cluster::{FaultMode, NAMESPACE, TestCluster};
 use super::migrations::{migrations, report, wait_for_phase};
 
 const OUTDATED: &str = "kubevirt.io/outdatedLauncherImage";
@@ -136,6 +136,26 @@ async fn outdated_guest_moves_to_a_pod_with_the_current_launcher() {
     cluster.advance(Duration::from_mins(5)).await;
     assert_eq!(all_migrations(&cluster).await.len(), 1);
     assert!(!cluster.is_crash_pending());
+    cluster.end().await;
+}
+
+/// Issue: a refused migration kept all other guests from their update, and their number from the status.
+#[tokio::test(start_paused = true)]
+async fn refused_migration_is_published_and_tried_again() {
+    let mut cluster = TestCluster::new().await;
+    let strategy = json!({"workloadUpdateMethods": ["LiveMigrate"]});
+    install(&cluster, strategy).await;
+    create_guests(&cluster, &["a"], true).await;
+    cluster.set_fault_mode(FaultMode::NamespaceTerminating);
+    cluster.update_launcher("launcher:2").await;
+    wait_for_count(&cluster, 1).await;
+    assert!(cluster.events_of("FailedCreate").await > 0);
+    cluster.set_fault_mode(FaultMode::None);
+    cluster
+        .wait_until("there is a migration", async || {
+            !all_migrations(&cluster).await.is_empty()
+        })
+        .await;
     cluster.end().await;
 }
 

@@ -12,6 +12,7 @@ mod view;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use error_chain::error_chain;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -44,14 +45,14 @@ const AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
 struct WorkloadUpdate {
     controller: Controller,
     installations: Store<Installation>,
-    evictions: Arc<Mutex<Evictions>>,
+    tries: Arc<Mutex<Tries>>,
 }
 
-/// What was evicted since this process became the leader: a new leader may evict a batch too early.
+/// What this process has tried: a new leader may evict a batch too early.
 #[derive(Default)]
-struct Evictions {
-    last: Option<Timestamp>,
-    /// When the pods of guests that are still outdated were to be evicted.
+struct Tries {
+    last_eviction: Option<Timestamp>,
+    /// Of guests that are still outdated: when an eviction, or a move that was refused, was tried.
     of_guests: BTreeMap<Key, Timestamp>,
 }
 
@@ -71,7 +72,7 @@ pub(super) fn register(wiring: &mut Wiring<'_>, controller: &Controller) {
     let update = WorkloadUpdate {
         controller: controller.clone(),
         installations: installations.clone(),
-        evictions: Arc::default(),
+        tries: Arc::default(),
     };
     wiring.controller(&gate, &installations, move || update.clone());
 }
@@ -90,7 +91,7 @@ impl Reconciler for WorkloadUpdate {
         let count = i64::try_from(observed.outdated.len()).unwrap_or(i64::MAX);
         let plan = plan(&observed);
         for guest in &plan.moves {
-            self.move_guest(guest).await?;
+            self.move_guest(guest).await;
         }
         for guest in &plan.evictions {
             self.evict(guest).await;
@@ -119,8 +120,8 @@ impl WorkloadUpdate {
         let mut guests = controller.vmis.list();
         guests.retain(|vmi| vmi.status.runs_in_other_than(current));
         guests.sort_by_key(|vmi| Key::of(vmi.as_ref()));
-        let mut evictions = self.evictions.lock();
-        let of_guests = &mut evictions.of_guests;
+        let mut tries = self.tries.lock();
+        let of_guests = &mut tries.of_guests;
         of_guests.retain(|key, _| guests.iter().any(|vmi| Key::of(vmi.as_ref()) == *key));
         let outdated: Vec<_> = guests
             .iter()
@@ -136,7 +137,7 @@ impl WorkloadUpdate {
                         &Condition::LiveMigratable,
                     ),
                     is_held_back: is_moving || is_leaving || is_waiting,
-                    evicted: of_guests.get(&guest).copied(),
+                    tried: of_guests.get(&guest).copied(),
                     guest,
                 }
             })
@@ -150,14 +151,16 @@ impl WorkloadUpdate {
             free_moves: usize::try_from(limit)
                 .unwrap_or(usize::MAX)
                 .saturating_sub(unfinished),
-            last_batch: evictions.last,
+            last_batch: tries.last_eviction,
             now,
         }
     }
 
-    async fn move_guest(&self, guest: &Key) -> Result<(), MigrationError> {
-        let Some(vmi) = self.controller.vmis.get(guest) else {
-            return Ok(());
+    /// A refusal is published, and does not keep back other guests.
+    async fn move_guest(&self, guest: &Key) {
+        let controller = &self.controller;
+        let Some(vmi) = controller.vmis.get(guest) else {
+            return;
         };
         let cause = Cause {
             prefix: "kubevirt-workload-update",
@@ -165,7 +168,20 @@ impl WorkloadUpdate {
             priority: MigrationPriority::SystemMaintenance,
             note: "the guest moves to a pod with the current launcher",
         };
-        self.controller.move_guest(&vmi, &cause).await
+        if let Err(error) = controller.move_guest(&vmi, &cause).await {
+            let now = controller.clock.now();
+            self.tries.lock().of_guests.insert(guest.clone(), now);
+            let note = format!(
+                "Cannot move the guest to a pod with the current launcher: {}",
+                error_chain(&error)
+            );
+            controller.recorder.publish(
+                vmi.as_ref(),
+                EventType::Warning,
+                Reason::FailedCreate,
+                note,
+            );
+        }
     }
 
     /// A refusal is published, and repeated with a later batch.
@@ -176,9 +192,9 @@ impl WorkloadUpdate {
         };
         let now = controller.clock.now();
         {
-            let mut evictions = self.evictions.lock();
-            evictions.last = Some(now);
-            evictions.of_guests.insert(guest.clone(), now);
+            let mut tries = self.tries.lock();
+            tries.last_eviction = Some(now);
+            tries.of_guests.insert(guest.clone(), now);
         }
         let pod = launcher_pod::current_pod_name(&vmi.identity());
         let api = Api::<Pod>::namespaced(controller.client.clone(), &guest.namespace);

@@ -24,8 +24,8 @@ pub(super) struct Outdated {
     pub(super) can_move: bool,
     /// It is moving or ending already, or its last move failed a short while ago.
     pub(super) is_held_back: bool,
-    /// When its pod was to be evicted for the last time.
-    pub(super) evicted: Option<Timestamp>,
+    /// When its pod was to be evicted, or a move of it was refused, for the last time.
+    pub(super) tried: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -48,14 +48,16 @@ pub(super) struct Plan {
 pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     let strategy = observed.strategy;
     let ready = observed.outdated.iter().filter(|one| !one.is_held_back);
-    let (to_move, rest): (Vec<_>, Vec<_>) = ready.partition(|one| strategy.moves && one.can_move);
+    let (mut to_move, rest): (Vec<_>, Vec<_>) =
+        ready.partition(|one| strategy.moves && one.can_move);
     let mut to_evict = if strategy.evicts && is_batch_due(observed) {
         rest
     } else {
         Vec::new()
     };
-    // Pods that cannot be evicted do not keep back the others.
-    to_evict.sort_by_key(|one| one.evicted);
+    // Guests that can be neither moved nor evicted do not keep back the others.
+    to_move.sort_by_key(|one| one.tried);
+    to_evict.sort_by_key(|one| one.tried);
     let keys = |all: Vec<&Outdated>, count: usize| {
         let all = all.into_iter().take(count);
         all.map(|one| one.guest.clone()).collect()
@@ -87,7 +89,7 @@ mod tests {
             guest: Key::new("n", name),
             can_move,
             is_held_back: false,
-            evicted: None,
+            tried: None,
         }
     }
 
@@ -170,12 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn refused_evictions_are_repeated_after_the_others() {
-        let refused = Outdated {
-            evicted: Some(at(900)),
-            ..guest("a", false)
+    fn refused_guests_are_tried_again_after_the_others() {
+        let refused = |can_move: bool| Outdated {
+            tried: Some(at(900)),
+            ..guest("a", can_move)
         };
-        let all = vec![refused, guest("b", false), guest("c", false)];
+        let all = vec![refused(true), guest("b", true)];
+        assert_eq!(planned(BOTH, all, 1, None).0, "b");
+        let all = vec![refused(false), guest("b", false), guest("c", false)];
         assert_eq!(planned(BOTH, all, 5, Some(900)).1, "b c");
     }
 }
