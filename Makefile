@@ -1,7 +1,7 @@
 # Entry points; the work is done by scripts/ and `cargo xtask`.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-down test e2e check
+.PHONY: help demo demo-down test e2e clients check
 
 # Build outside of the clone, so that a fresh clone on the same machine builds quickly.
 XDG_CACHE_HOME ?= $(HOME)/.cache
@@ -12,6 +12,7 @@ help:
 	@echo 'make demo-down  remove everything that make demo started'
 	@echo 'make test       install missing packages, run all checks and tests (as root)'
 	@echo 'make e2e        run the end-to-end tests on a two-node Kubernetes cluster made for them (as root)'
+	@echo 'make clients    run the clients of other projects against a host (as root)'
 	@echo 'make check      check format, lints, generated files, source layout, licences'
 
 demo:
@@ -26,6 +27,10 @@ test:
 # TESTS: parts of test names; none: all
 e2e:
 	@scripts/e2e.sh $(TESTS)
+
+# CLIENTS: names; none: all
+clients:
+	@scripts/clients.sh $(CLIENTS)
 
 check:
 	@scripts/setup.sh build

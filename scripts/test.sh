@@ -55,7 +55,7 @@ require "images" build_images
 check "static checks" cargo xtask check
 check "comparison with a real kube-apiserver" cargo xtask differential
 # An endless loop is a failure, too.
-check "500 scenarios of the controllers" timeout 20m cargo xtask simulate --seeds 500
+check "200 scenarios of the controllers" timeout 20m cargo xtask simulate --seeds 200
 timed "test suites" suites
 sum=$(tail -n 1 "$numbers" | sed -nE 's/^([0-9]+) passed, ([0-9]+) failed$/\1 \2/p')
 # Without a sum the tests did not build.

@@ -1,9 +1,9 @@
-//! Checks that documents name only files, functions and types that exist. Decisions are exempt: they
-//! describe the tree of their day.
+//! Checks that documents name only files, functions and types that exist, and that their excerpts of files are
+//! those of the files. Decisions are exempt: they describe the tree of their day.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::workspace::root;
 
@@ -26,12 +26,14 @@ const FOLDERS: [&str; 8] = [
     "tools/",
     "xtask/",
 ];
+/// Marks a code block as an excerpt of a file.
+const EXCERPT: &str = "<!-- excerpt: ";
 /// Words before the name of an item in Rust source.
 const KEYWORDS: [&str; 9] = [
     "fn", "struct", "enum", "trait", "type", "const", "static", "mod", "union",
 ];
 
-/// Names that documents mention and that do not exist, one message for each.
+/// Names that documents mention and that do not exist, and old excerpts; one message for each.
 pub(crate) fn faults<'a>(sources: impl Iterator<Item = &'a str>) -> Result<Vec<String>> {
     let items: BTreeSet<&str> = sources.flat_map(items).collect();
     let mut faults = Vec::new();
@@ -45,6 +47,15 @@ pub(crate) fn faults<'a>(sources: impl Iterator<Item = &'a str>) -> Result<Vec<S
                 let text = fs::read_to_string(&document)?;
                 let document = document.strip_prefix(root()).unwrap_or(&document);
                 faults.extend(missing(document, &text, &items));
+                for (file, excerpt) in excerpts(&text) {
+                    let path = root().join(file);
+                    let source = fs::read_to_string(&path)
+                        .with_context(|| format!("read {}", path.display()))?;
+                    if excerpt.trim().is_empty() || !source.contains(excerpt) {
+                        let document = document.display();
+                        faults.push(format!("{document}: this is not in {file}:\n{excerpt}"));
+                    }
+                }
             }
         }
     }
@@ -61,6 +72,20 @@ fn missing(document: &Path, text: &str, items: &BTreeSet<&str>) -> Vec<String> {
         .filter(|(_, name)| !items.contains(name))
         .map(|(span, _)| format!("{document}: there is no function or type {span}"));
     paths.chain(names).collect()
+}
+
+/// The file and the code block after each mark of an excerpt; the block is empty if none follows.
+fn excerpts(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split(EXCERPT).skip(1).map(|rest| {
+        let (file, rest) = rest.split_once(" -->\n").unwrap_or((rest, ""));
+        (file, first_block(rest).unwrap_or_default())
+    })
+}
+
+/// The code block with which a text begins.
+fn first_block(text: &str) -> Option<&str> {
+    let (_language, rest) = text.strip_prefix("```")?.split_once('\n')?;
+    Some(rest.split_once("```")?.0)
 }
 
 /// Text between back-ticks.
@@ -129,6 +154,15 @@ mod tests {
         let source = "pub(crate) async fn plan(seen: &X) {}\n    Pause(u8),\npub const ALL: [u8; 1] = [1];\nmacro_rules! kind {";
         let found: Vec<_> = items(source).collect();
         assert_eq!(found[..3], ["plan", "Pause", "ALL"]);
+    }
+
+    #[test]
+    fn excerpts_have_a_file_and_a_text() {
+        let text = "A block:\n\n<!-- excerpt: a/b.py -->\n```python\n    x = 1\n    y = 2\n```\n\n```sh\nno\n```\n";
+        let found: Vec<_> = excerpts(text).collect();
+        assert_eq!(found, [("a/b.py", "    x = 1\n    y = 2\n")]);
+        let without: Vec<_> = excerpts("<!-- excerpt: a/b.py -->\nno block").collect();
+        assert_eq!(without, [("a/b.py", "")]);
     }
 
     #[test]

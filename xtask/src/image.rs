@@ -230,6 +230,10 @@ fn programs(built: &Path, importer: &Path, copier: &Path) -> Result<Vec<Entry>> 
             Content::HardLink("usr/bin/virt-launcher".to_owned()),
         ),
         executable("usr/bin/disk-import", importer.to_owned()),
+        entry(
+            "usr/bin/disk-export",
+            Content::HardLink("usr/bin/disk-import".to_owned()),
+        ),
         executable("usr/bin/container-disk", copier.to_owned()),
     ])
 }

@@ -29,8 +29,8 @@ Histograms are in seconds. A metric has at most 1000 series; further label value
 /// component.
 pub(crate) fn page() -> Result<String> {
     let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--package", "single-host"])
-        .args(["--example", "metrics-page"])
+        // Without `--package`, so that the artefacts of a workspace build are reused.
+        .args(["run", "--quiet", "--example", "metrics-page"])
         .current_dir(root())
         .output()
         .context("print the tables of metrics")?;

@@ -246,9 +246,7 @@ fn aggregated_entry(resource: &Resource) -> Value {
     };
     let mut out = json!({
         "resource": resource.plural,
-        "responseKind": {
-            "group": resource.group, "version": resource.version, "kind": resource.kind,
-        },
+        "responseKind": response_kind(&resource.group, &resource.version, &resource.kind),
         "scope": scope, "singularResource": resource.singular, "verbs": resource.verbs,
     });
     add_lists(&mut out, resource);
@@ -262,13 +260,24 @@ fn aggregated_entry(resource: &Resource) -> Value {
                     split_api_version(sub.api_version.as_deref().unwrap_or(&own));
                 json!({
                     "subresource": sub.name, "verbs": sub.verbs,
-                    "responseKind": {"group": group, "version": version, "kind": sub.kind},
+                    "responseKind": response_kind(group, version, &sub.kind),
                 })
             })
             .collect();
         out["subresources"] = subs.into();
     }
     out
+}
+
+/// Without a kind, the group and the version are empty, too: clients leave out such an entry, which is only
+/// there for its subresources.
+fn response_kind(group: &str, version: &str, kind: &str) -> Value {
+    let (group, version) = if kind.is_empty() {
+        ("", "")
+    } else {
+        (group, version)
+    };
+    json!({"group": group, "version": version, "kind": kind})
 }
 
 fn add_lists(out: &mut Value, resource: &Resource) {
@@ -294,4 +303,29 @@ pub(crate) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clients take an entry for a resource of its own if any part of its kind is set: k9s then lists
+    /// `virtualmachines` of the group of subresources, which no server has.
+    #[test]
+    fn parent_that_is_not_listed_has_no_kind() {
+        let entry = |name: &str, kind: &str| json!({"name": name, "namespaced": true, "kind": kind, "verbs": ["get"]});
+        let list = json!({"groupVersion": "x.io/v1", "resources": [
+            entry("things/part", ""), entry("others", "Other"), entry("others/scale", "Scale"),
+        ]});
+        let document = aggregated(&from_resource_list(&list), Half::Groups);
+        let resources = &document["items"][0]["versions"][0]["resources"];
+        let none = json!({"group": "", "version": "", "kind": ""});
+        assert_eq!(resources[0]["resource"], "things");
+        assert_eq!(resources[0]["responseKind"], none);
+        assert_eq!(resources[0]["subresources"][0]["responseKind"], none);
+        let other = json!({"group": "x.io", "version": "v1", "kind": "Other"});
+        assert_eq!(resources[1]["responseKind"], other);
+        let scale = json!({"group": "x.io", "version": "v1", "kind": "Scale"});
+        assert_eq!(resources[1]["subresources"][0]["responseKind"], scale);
+    }
 }

@@ -168,10 +168,16 @@ pub(crate) fn of_launcher(observed: &Observed) -> Vec<Finding> {
     let found = found.map(|failure| {
         let sentence = format!(
             "The launcher image {:?} cannot be pulled. It is Ferrovirt's own: correct LAUNCHER_IMAGE of \
-             the deployment virt-controller, then delete the VMIs that wait.",
+             the deployment virt-controller, or on a single host --launcher-image of ferrovirt up, then \
+             delete the VMIs that wait.",
             failure.image.reference
         );
-        let next = observed.in_installation("get deployment virt-controller -o yaml");
+        // A single host has no deployments, and most users may not read them.
+        let next = if observed.installation.pods.is_empty() {
+            failure.describe(observed)
+        } else {
+            observed.in_installation("get deployment virt-controller -o yaml")
+        };
         failure.finding(observed, sentence).next(next)
     });
     found.collect()

@@ -1,4 +1,4 @@
-//! Guests that run and could not be moved to another node.
+//! Guests that run and could not be moved to another pod.
 
 use kubevirt_api::{
     conditions::{self, Condition as _},
@@ -27,7 +27,7 @@ pub(crate) fn no_node(observed: &Observed) -> Vec<Finding> {
     });
     let found = unscheduled.map(|(name, message)| {
         Finding::new(format!(
-            "The guest runs and is to move to another node, but no node takes its new pod: {message}"
+            "The guest runs and is to move, but no node takes its new pod: {message}"
         ))
         .because(Reason::Unschedulable)
         .evidence(
@@ -46,7 +46,7 @@ pub(crate) fn not_converging(observed: &Observed) -> Vec<Finding> {
     let shown = shown.filter(|one| one.status() == conditions::FALSE);
     let found = shown.map(|one| {
         Finding::new(
-            "The guest is copied to another node, but changes its memory faster than it is copied; a \
+            "The guest is copied to another pod, but changes its memory faster than it is copied; a \
              MigrationPolicy with more bandwidth or auto-converge helps",
         )
         .evidence(
@@ -69,9 +69,13 @@ pub(crate) fn failed(observed: &Observed) -> Vec<Finding> {
     });
     let found = failed.map(|state| {
         let why = state.failure_reason.as_deref().unwrap_or_default();
-        let node = state.target_node.as_deref().unwrap_or("another node");
+        let place = if model::is_within_node(state) {
+            "another pod of its node"
+        } else {
+            state.target_node.as_deref().unwrap_or("another node")
+        };
         Finding::new(format!(
-            "The guest runs where it was: its last migration, to {node}, has failed: {why}"
+            "The guest runs where it was: its last migration, to {place}, has failed: {why}"
         ))
         .because(Reason::FailedMigration)
         .evidence(

@@ -292,9 +292,8 @@ impl Observed {
         }
         let status = self.own_vmi().and_then(|vmi| vmi.status.as_ref());
         let state = status.and_then(|status| status.migration_state.as_ref());
-        let has_guest = status.zip(state).is_some_and(|(status, state)| {
-            let is_at_target = state.target_node == status.node_name;
-            let current = if is_at_target {
+        let has_guest = self.own_vmi().zip(state).is_some_and(|(vmi, state)| {
+            let current = if model::has_moved(vmi) {
                 &state.target_pod
             } else {
                 &state.source_pod

@@ -99,7 +99,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("restart-required", Notice, "changes take effect after a restart", vm::restart_required),
     Rule::new("eviction-blocked", Notice, "the guest should leave its node and cannot migrate", vmi::eviction_blocked),
     Rule::new("move-unschedulable", Notice, "no node takes the new pod of a guest that is to move", moves::no_node).explains(&[R::Unschedulable]),
-    Rule::new("move-not-converging", Notice, "a guest changes its memory faster than it is copied to another node", moves::not_converging),
+    Rule::new("move-not-converging", Notice, "a guest changes its memory faster than it is copied to another pod", moves::not_converging),
     Rule::new("move-failed", Notice, "the last migration of the guest failed", moves::failed).explains(&[R::FailedMigration]),
     Rule::new("halted", Off, "the VM is off, as its run strategy requests", vm::halted),
     Rule::new("not-started", Off, "the VM was not started by a user", vm::not_started),

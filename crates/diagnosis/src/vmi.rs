@@ -1,6 +1,7 @@
 //! Problems that the conditions of a VMI report.
 
 use kubevirt_api::{
+    conditions::Condition as _,
     vm::VirtualMachineRunStrategy as Strategy,
     vmi_status::{
         VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as Phase,
@@ -36,6 +37,11 @@ pub(crate) const DISK: &[Reason] = &[
 pub(crate) const NETWORK: &[Reason] = &[
     Reason::NoSuchNetwork,
     Reason::SecondInterface,
+    Reason::NetworkDefinitionMissing,
+    Reason::NetworkDefinitionInvalid,
+    Reason::NetworkDefinitionNotSupported,
+    Reason::NetworkNotJoined,
+    Reason::NetworkNotAttached,
     Reason::BadNetworkCidr,
     Reason::BadMacAddress,
     Reason::BadPort,
@@ -213,7 +219,13 @@ pub(crate) fn eviction_blocked(observed: &Observed) -> Vec<Finding> {
     let Some(node) = status.and_then(|status| status.evacuation_node_name.as_deref()) else {
         return Vec::new();
     };
-    let Some((reason, message)) = observed.problem(&Type::LiveMigratable) else {
+    let within_node = || {
+        let condition = observed.condition(&Type::LiveMigratable)?;
+        let reason = Reason::OnlyWithinNode.as_str();
+        (condition.reason() == reason).then(|| (reason, condition.message()))
+    };
+    let Some((reason, message)) = observed.problem(&Type::LiveMigratable).or_else(within_node)
+    else {
         return Vec::new();
     };
     vec![

@@ -81,6 +81,15 @@ impl Converter {
         }
     }
 
+    /// Through another program, which gets the command line of `qemu-img`.
+    #[cfg(test)]
+    pub(crate) fn through(command: Vec<OsString>) -> Self {
+        Self {
+            command,
+            confined: false,
+        }
+    }
+
     /// Writes the image to the disk.
     pub(crate) fn convert(
         &self,

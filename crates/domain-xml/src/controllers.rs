@@ -8,7 +8,7 @@ use crate::element::Element;
 use crate::interfaces::Interface;
 use crate::layout::{self, Address, Layout, Placement};
 use crate::peripherals::Peripherals;
-use crate::{Input, virtio};
+use crate::{Input, os, virtio};
 
 #[derive(Debug)]
 pub(crate) struct Controllers {
@@ -17,6 +17,8 @@ pub(crate) struct Controllers {
     serial: &'static str,
     /// Of the virtio controllers.
     driver: Option<Element>,
+    /// The model of the PCI bus of the machine.
+    root: &'static str,
     /// Without the 64-bit PCI hole.
     has_no_hole: bool,
     pub(crate) layout: Layout,
@@ -41,7 +43,8 @@ pub(crate) fn of(
         Some(value.as_str())
     };
     let is_true = |name: &str| annotation(name) == Some("true");
-    let placement = if architecture == Architecture::S390x {
+    let has_express = os::has_pci_express(input.guest);
+    let placement = if !has_express {
         Placement::None
     } else if is_true(annotations::PLACE_PCI_DEVICES_ON_ROOT_COMPLEX) {
         Placement::RootComplex
@@ -77,6 +80,7 @@ pub(crate) fn of(
         }),
         serial: model,
         driver: virtio::driver(input.guest),
+        root: if has_express { "pcie-root" } else { "pci-root" },
         has_no_hole: is_true(annotations::DISABLE_PCI_HOLE64),
         layout: layout::lay_out(&placed, placement, memory, slot_count),
     }
@@ -113,7 +117,7 @@ impl Controllers {
         all.push(at(channels.children(self.driver.clone()), serial));
         if self.has_no_hole || ports > 0 {
             let hole = Element::new("pcihole64").attr("unit", "KiB").text(0);
-            all.push(controller("pci", 0, "pcie-root").children(self.has_no_hole.then_some(hole)));
+            all.push(controller("pci", 0, self.root).children(self.has_no_hole.then_some(hole)));
         }
         all.extend((1..=ports).map(|index| controller("pci", index, "pcie-root-port")));
         // Without an address libvirt would plug it into the first port that is free.

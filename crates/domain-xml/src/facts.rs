@@ -27,6 +27,8 @@ pub struct Facts {
     pub smbios: SmbiosFacts,
     /// Seconds between balloon statistics; 0 for none.
     pub balloon_stats_seconds: u32,
+    /// Whether guests give back memory that they do not use.
+    pub free_page_reporting: bool,
     pub efi: EfiFirmware,
     /// Block size of the file systems with the pod's own files.
     pub block_size: u32,

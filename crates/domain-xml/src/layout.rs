@@ -64,7 +64,7 @@ pub(crate) enum Placement {
     RootComplex,
     /// As libvirt decides: the devices are transitional, so they take conventional PCI only.
     Automatic,
-    /// The machine has no PCI.
+    /// As libvirt decides: the machine has no PCI, or conventional PCI only.
     None,
 }
 

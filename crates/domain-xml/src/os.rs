@@ -3,7 +3,7 @@
 use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::domain::Chassis;
 use kubevirt_api::firmware::{Firmware, KernelBoot};
-use model::{Architecture, Bootloader, Unsupported, paths};
+use model::{Architecture, Bootloader, Guest, Unsupported, paths};
 
 use crate::element::Element;
 use crate::{Input, RenderError};
@@ -74,17 +74,27 @@ fn chassis(chassis: &Chassis) -> Option<Element> {
     (!chassis.is_empty()).then_some(chassis)
 }
 
+/// The machine type that the guest names.
+fn machine_type<'a>(guest: &Guest<'a>) -> Option<&'a str> {
+    let machine = guest.vmi.spec.domain.machine.as_ref()?;
+    let machine = machine.type_.as_deref()?;
+    (!machine.is_empty()).then_some(machine)
+}
+
+/// Whether the machine has PCI Express: not `pc`, `pc-0.15` or `pc-i440fx-10.0`, and not s390x.
+pub(crate) fn has_pci_express(guest: &Guest<'_>) -> bool {
+    match guest.architecture {
+        Architecture::S390x => false,
+        Architecture::Amd64 => !machine_type(guest)
+            .is_some_and(|machine| machine.starts_with("pc") && !machine.contains("q35")),
+        _ => true,
+    }
+}
+
 pub(crate) fn render(input: &Input<'_>) -> Result<Element, RenderError> {
     let spec = &input.guest.vmi.spec;
     let (arch, default_machine) = platform(input.guest.architecture)?;
-    let machine = spec
-        .domain
-        .machine
-        .as_ref()
-        .and_then(|machine| machine.type_.as_deref());
-    let machine = machine
-        .filter(|machine| !machine.is_empty())
-        .unwrap_or(default_machine);
+    let machine = machine_type(input.guest).unwrap_or(default_machine);
     let firmware = spec.domain.firmware.as_ref();
     let kind = Element::new("type")
         .attr("arch", arch)

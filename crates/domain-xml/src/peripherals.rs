@@ -32,7 +32,9 @@ pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Peripherals<'a>, RenderError> 
         devices: &input.guest.vmi.spec.domain.devices,
         model: virtio::model(input.guest),
         balloon_stats_seconds: input.facts.balloon_stats_seconds,
-        free_page_reporting: !disabled && !is_high_performance(input),
+        free_page_reporting: input.facts.free_page_reporting
+            && !disabled
+            && !is_high_performance(input),
         architecture: input.guest.architecture,
         driver: virtio::driver(input.guest),
         tpm: input.guest.tpm(),

@@ -151,6 +151,7 @@ fn facts(vmi: &VirtualMachineInstance, given: &Given) -> Facts {
         interfaces: interfaces(vmi),
         smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: 10,
+        free_page_reporting: true,
         efi: EfiFirmware::debian(),
         block_size: 4096,
         cpus: cpus(),

@@ -24,6 +24,7 @@ fn facts() -> Facts {
         }],
         smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: 10,
+        free_page_reporting: true,
         efi: EfiFirmware::debian(),
         block_size: 4096,
         cpus: Vec::new(),

@@ -1,7 +1,7 @@
 //! Checks what `virtctl why` answers: the cause, the object, the next command, and the remedy of the
 //! condition.
 
-use std::time::Duration;
+use std::{slice, time::Duration};
 
 use kube::api::DynamicObject;
 use serde_json::Value;
@@ -9,10 +9,18 @@ use tokio::{process::Command, time::Instant};
 
 use crate::{DEADLINE, Environment, TestNamespace, run, waiting::INTERVAL};
 
+/// Where a cause is among all causes of an answer.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    First,
+    AfterOthers,
+}
+
 /// The expected answer about a VM or VMI.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer<'a> {
-    /// The id of the first cause.
+    place: Place,
+    /// The id of the cause.
     pub cause: &'a str,
     /// Part of the sentence or of the evidence, such as the object at fault.
     pub object: &'a str,
@@ -20,9 +28,20 @@ pub struct Answer<'a> {
     pub next: &'a str,
 }
 
-/// Shorthand for an [`Answer`].
+/// Shorthand for an [`Answer`] whose cause is the first.
 pub fn answer<'a>(cause: &'a str, object: &'a str, next: &'a str) -> Answer<'a> {
     Answer {
+        place: Place::First,
+        cause,
+        object,
+        next,
+    }
+}
+
+/// Shorthand for an [`Answer`] whose cause is after a deeper one.
+pub fn later_answer<'a>(cause: &'a str, object: &'a str, next: &'a str) -> Answer<'a> {
+    Answer {
+        place: Place::AfterOthers,
         cause,
         object,
         next,
@@ -70,41 +89,50 @@ impl<H: Environment> TestNamespace<H> {
         let json = self.virtctl(&["why", name, "--output=json"]).await;
         let found: Value = serde_json::from_str(&json.stdout)
             .map_err(|error| format!("{error}: {}{}", json.stdout, json.stderr))?;
-        let first = &found["causes"][0];
         let fail = |what: &str| Err(format!("{what}: {found:#}"));
-        if first["id"] != expected.cause {
+        let causes = found["causes"].as_array();
+        let causes = causes.map(Vec::as_slice).unwrap_or_default();
+        // The causes that decide about the exit code, and those among which the expected one is.
+        let (deciding, candidates) = match (expected.place, causes) {
+            (_, []) => return fail("no cause"),
+            (Place::First, [first, ..]) => (slice::from_ref(first), slice::from_ref(first)),
+            (Place::AfterOthers, [_, others @ ..]) => (causes, others),
+        };
+        let mut candidates = candidates.iter();
+        let Some(cause) = candidates.find(|one| one["id"] == expected.cause) else {
             return fail("another cause");
-        }
-        let is_problem = first["severity"] == "Broken" || first["severity"] == "Waiting";
+        };
+        let is_problem = deciding
+            .iter()
+            .any(|one| one["severity"] == "Broken" || one["severity"] == "Waiting");
         if json.is_success == is_problem || found["healthy"] == is_problem {
             return fail("the exit code and the severity differ");
         }
-        let named = format!("{} {}", text(&first["sentence"]), first["evidence"]);
+        let named = format!("{} {}", text(&cause["sentence"]), cause["evidence"]);
         if !named.replace("\\\"", "\"").contains(expected.object) {
             return fail("the object is not named");
         }
-        let next = text(&first["next"]);
+        let next = text(&cause["next"]);
         if !next.contains(expected.next) {
             return fail("another next command");
         }
-        self.text_agrees(name, first).await?;
-        self.condition_agrees(name, first).await?;
+        self.text_agrees(name, cause, expected.place).await?;
+        self.condition_agrees(name, cause).await?;
         self.runs_next(next).await
     }
 
-    /// The text has the same parts as the JSON.
-    async fn text_agrees(&self, name: &str, cause: &Value) -> Result<(), String> {
+    /// The text has the same parts as the JSON: all of the first cause, the sentence of the others.
+    async fn text_agrees(&self, name: &str, cause: &Value, place: Place) -> Result<(), String> {
         let shown = self.virtctl(&["why", name]).await.stdout;
-        let evidence = cause["evidence"].as_array().into_iter().flatten();
-        let mut parts: Vec<String> = evidence.map(|one| text(&one["value"]).to_owned()).collect();
-        parts.push(format!(
-            "{} [{}]",
-            text(&cause["sentence"]),
-            text(&cause["id"])
-        ));
-        parts.push(format!("Next:      {}", text(&cause["next"])));
-        if let Some(remedy) = cause["remedy"].as_str() {
-            parts.push(format!("Remedy:    {remedy}"));
+        let sentence = format!("{} [{}]", text(&cause["sentence"]), text(&cause["id"]));
+        let mut parts = vec![sentence];
+        if let Place::First = place {
+            let evidence = cause["evidence"].as_array().into_iter().flatten();
+            parts.extend(evidence.map(|one| text(&one["value"]).to_owned()));
+            parts.push(format!("Next:      {}", text(&cause["next"])));
+            if let Some(remedy) = cause["remedy"].as_str() {
+                parts.push(format!("Remedy:    {remedy}"));
+            }
         }
         let missing = parts.iter().find(|part| !shown.contains(part.trim_end()));
         missing.map_or(Ok(()), |part| {

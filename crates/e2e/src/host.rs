@@ -72,14 +72,18 @@ impl Host {
 
     pub async fn bring_up(self) -> Self {
         let mut host = self;
+        host.start_on_free_network(&[]).await.success();
+        host
+    }
+
+    /// Like [`Host::start`], with another pod network if this one is in use.
+    pub async fn start_on_free_network(&mut self, flags: &[&str]) -> Outcome {
         for _ in 0..NETWORKS {
-            let outcome = host.start(&[]).await;
-            if !outcome.is_success && outcome.stderr.contains("overlaps") {
-                host.network = host.network.wrapping_add(1);
-                continue;
+            let outcome = self.start(flags).await;
+            if outcome.is_success || !outcome.stderr.contains("overlaps") {
+                return outcome;
             }
-            outcome.success();
-            return host;
+            self.network = self.network.wrapping_add(1);
         }
         panic!("no pod network is free")
     }

@@ -10,8 +10,8 @@
 //! - `waiting` watches objects until a condition holds;
 //! - `console` is a guest's serial console over a websocket; `terminal` drives a program through pipes;
 //! - `processes` finds processes of a pod, to kill them;
-//! - `counting` is a guest that counts, and the check for gaps; `guest_processes` observes guests by
-//!   their QEMU processes;
+//! - `counting` is a guest that counts, and the check for gaps; `serial` checks that for a guest that moves
+//!   from pod to pod; `guest_processes` observes guests by their QEMU processes;
 //! - `feature_gates` switches gates for one test; `registry` is an image registry that can be down;
 //! - `chaos` kills everything around counting guests, also as a command; `random` is its generator;
 //! - `inventory` lists what Ferrovirt has on this host, for leak checks; `leftovers` does it for a host
@@ -23,7 +23,8 @@
 //!
 //! **Invariants**: nothing sleeps for a fixed time; every wait has a condition and a deadline. A host
 //! is taken down after its last test, and hosts of killed runs are recognised by their released lock
-//! (`scripts/sweep.sh`). This crate uses no other crate of the workspace: it sees what users see.
+//! (`scripts/sweep.sh`). This crate uses no other crate of the workspace (its tests use
+//! `browser`): it sees what users see.
 
 #![expect(
     clippy::panic,
@@ -48,6 +49,7 @@ mod processes;
 mod programs;
 mod random;
 mod registry;
+mod serial;
 mod terminal;
 mod test_namespace;
 mod times;
@@ -59,7 +61,7 @@ pub use cluster::{Cluster, Disconnected, NAMESPACE};
 pub use console::Console;
 pub use counting::{keeps_counting, rounds, start_counting};
 pub use environment::Environment;
-pub use explained::{Answer, answer};
+pub use explained::{Answer, answer, later_answer};
 pub use feature_gates::FeatureGates;
 pub use guest_processes::GuestProcesses;
 pub use host::Host;
@@ -71,6 +73,7 @@ pub use processes::{
 };
 pub use programs::{Outcome, images, program, run};
 pub use registry::Registry;
+pub use serial::{Serial, reading};
 pub use terminal::Terminal;
 pub use test_namespace::TestNamespace;
 pub use waiting::{DEADLINE, eventually, wait_for, wait_for_within};

@@ -40,6 +40,8 @@ const TAIL: &str = "
 - `LoadBalancer` services get node ports, but no address: `EXTERNAL-IP` stays `<pending>`, as on a cluster
   without a load balancer.
 - Services have IPv4 addresses only.
+- With `sessionAffinity: ClientIP` a client keeps its pod while the pods of the service stay the same;
+  `timeoutSeconds` has no effect.
 - A priority class sets the priority of a pod; no pod is preempted.
 - There is one node: taints, pod affinity and topology spread have no effect.
 - Endpoints may have loopback addresses, which Kubernetes refuses: components of the host listen there.

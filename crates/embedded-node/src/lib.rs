@@ -25,6 +25,7 @@ mod hostname;
 mod hosts;
 mod logs;
 mod metrics;
+mod network_definitions;
 mod node;
 mod pod;
 mod port_forward;
@@ -48,7 +49,11 @@ mod volumes;
 pub use self::metrics::METRICS;
 pub use endpoint::API_SERVER;
 pub use error::{Failure, NodeError};
+pub use network_definitions::NETWORK_DEFINITIONS;
 pub use node::{EmbeddedNode, recorded_pods};
-pub use settings::{Addresses, Endpoint, Images, Network, Resolver, ServiceOffer, Settings};
+pub use settings::{
+    Addresses, Endpoint, Images, Network, Resolver, SecondaryInterface, ServiceOffer, Settings,
+    VOLUME_REFRESH,
+};
 pub use storage::definitions::VOLUME_SNAPSHOT_DEFINITIONS;
 pub use teardown::{Progress, Stopping, TeardownError, teardown_all};

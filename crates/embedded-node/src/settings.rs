@@ -7,11 +7,12 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
 use image_store::{Credentials, Image, ImageError, ImageStore, InUse, PullPolicy, StoreError};
-use pod_network::{Forward, PodNetwork, ServiceRange};
+use pod_network::{Attachment, CniResult, Forward, PodNetwork, ServiceRange};
 use reasons::Reason;
 use reconcile::Clock;
 use serde::{Deserialize, Serialize};
@@ -37,7 +38,12 @@ pub struct Settings {
     /// Parent of all pods' cgroups, for example `/ferrovirt`; unique per node root.
     pub cgroup_parent: String,
     pub resolver: Resolver,
+    /// The longest time until a volume has a change of a config map or secret; usually [`VOLUME_REFRESH`].
+    pub volume_refresh: Duration,
 }
+
+/// How long a change of a config map or secret may take to arrive, as with a kubelet.
+pub const VOLUME_REFRESH: Duration = Duration::from_mins(1);
 
 /// The kubelet's own HTTPS endpoint.
 pub struct Endpoint {
@@ -110,6 +116,13 @@ pub trait Network: Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
 
+    /// Adds an interface on a secondary network, which [`Network::delete`] removes, too.
+    fn attach<'a>(
+        &'a self,
+        namespace: &'a Path,
+        attachment: Attachment,
+    ) -> BoxFuture<'a, Result<SecondaryInterface, Failure>>;
+
     fn delete<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
 
     /// Support for services; `None` if this network has none.
@@ -137,9 +150,22 @@ pub struct Addresses {
     pub ips: Vec<IpAddr>,
 }
 
-/// The one interface of a pod, as everywhere in Kubernetes.
+/// An interface of a pod on a secondary network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecondaryInterface {
+    pub mac: String,
+    pub ips: Vec<IpAddr>,
+}
+
+/// The interface of a pod on the pod network, as everywhere in Kubernetes.
 const INTERFACE: &str = "eth0";
 const NETWORK_FAILED: Reason = Reason::FailedCreatePodSandBox;
+
+fn addresses(result: &CniResult) -> Vec<IpAddr> {
+    let address = |text: &str| text.split('/').next().and_then(|ip| ip.parse().ok());
+    let ips = result.ips.iter();
+    ips.filter_map(|ip| address(&ip.address)).collect()
+}
 
 impl Network for PodNetwork {
     fn add<'a>(
@@ -153,13 +179,26 @@ impl Network for PodNetwork {
                 .map_err(|error| {
                     Failure::of(NETWORK_FAILED, "join the pod to the network", &error)
                 })?;
-            let address = |text: &str| text.split('/').next().and_then(|ip| ip.parse().ok());
             Ok(Addresses {
-                ips: joined
-                    .ips
-                    .iter()
-                    .filter_map(|ip| address(&ip.address))
-                    .collect(),
+                ips: addresses(&joined),
+            })
+        })
+    }
+
+    fn attach<'a>(
+        &'a self,
+        namespace: &'a Path,
+        attachment: Attachment,
+    ) -> BoxFuture<'a, Result<SecondaryInterface, Failure>> {
+        Box::pin(async move {
+            let attached = Self::attach(self, namespace, attachment).await;
+            let attached = attached.map_err(|error| {
+                Failure::of(Reason::NetworkNotJoined, "join a secondary network", &error)
+            })?;
+            let mac = attached.interfaces.first().map(|one| one.mac.clone());
+            Ok(SecondaryInterface {
+                mac: mac.unwrap_or_default(),
+                ips: addresses(&attached),
             })
         })
     }

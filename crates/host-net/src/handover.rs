@@ -91,7 +91,7 @@ impl Net {
     pub(crate) fn saved_state(&mut self, name: &str) -> Result<Option<PodInterface>, NetError> {
         let port = net_plan::port_name(name);
         if let Some(link) = self.link(&port)? {
-            let saved = PodInterface::from_alias(name, link.mtu, &link.alias);
+            let saved = saved(name, &link);
             let foreign = || NetError::Foreign {
                 name: port,
                 found: "link without a ferrovirt alias".to_owned(),
@@ -100,6 +100,14 @@ impl Net {
             return saved.map(Some).ok_or_else(foreign);
         }
         let link = self.existing_link(name)?;
-        Ok(PodInterface::from_alias(name, link.mtu, &link.alias))
+        Ok(saved(name, &link))
     }
+}
+
+fn saved(name: &str, link: &Link) -> Option<PodInterface> {
+    let saved = PodInterface::from_alias(name, link.mtu, &link.alias)?;
+    Some(PodInterface {
+        receives_own_only: link.kind == LinkKind::Macvlan,
+        ..saved
+    })
 }

@@ -18,8 +18,10 @@
 mod address;
 mod bridge;
 mod error;
+mod forwarding;
 mod handover;
 mod link;
+mod macvlan;
 mod namespace;
 mod net;
 mod netlink;
@@ -29,12 +31,16 @@ mod route;
 mod sysctl;
 mod tap;
 mod veth;
+mod vlan;
 
+pub use bridge::SharedBridge;
 pub use error::NetError;
 pub use link::{Link, LinkKind};
+pub use macvlan::{Macvlan, MacvlanMode};
 pub use namespace::{NetworkNamespace, in_namespace};
 pub use net::Net;
 pub use nft::BaseChain;
 pub use plumbing::{Applied, observe_interface, plumb};
 pub use route::Route;
 pub use veth::{Veth, VethPair};
+pub use vlan::PortVlan;

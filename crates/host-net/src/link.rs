@@ -8,15 +8,15 @@ use crate::{
     netlink::{ACK, CREATE, DUMP, EXCLUSIVE, Message, attributes, text_of, u32_at},
 };
 
-const NEW_LINK: u16 = 16;
-const DEL_LINK: u16 = 17;
-const GET_LINK: u16 = 18;
-const SET_LINK: u16 = 19;
+pub(crate) const NEW_LINK: u16 = 16;
+pub(crate) const DEL_LINK: u16 = 17;
+pub(crate) const GET_LINK: u16 = 18;
+pub(crate) const SET_LINK: u16 = 19;
 
 pub(crate) const IFLA_ADDRESS: u16 = 1;
 pub(crate) const IFLA_IFNAME: u16 = 3;
 pub(crate) const IFLA_MTU: u16 = 4;
-const IFLA_LINK: u16 = 5;
+pub(crate) const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_PROTINFO: u16 = 12;
 pub(crate) const IFLA_LINKINFO: u16 = 18;
@@ -29,7 +29,7 @@ const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_LEARNING: u16 = 8;
 
 const UP: u32 = 1;
-const AF_BRIDGE: u8 = 7;
+pub(crate) const AF_BRIDGE: u8 = 7;
 
 /// An observed link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct Link {
     pub up: bool,
     /// Index of its bridge, if it is a bridge port.
     pub master: Option<u32>,
-    /// Index of the other end of a veth pair, in that end's namespace.
+    /// Index of the other end of a veth pair or of the link below a macvlan, in its namespace.
     pub peer: Option<u32>,
     /// Free text stored at the link.
     pub alias: String,
@@ -56,6 +56,7 @@ pub enum LinkKind {
     Veth,
     /// TUN and TAP devices.
     Tun,
+    Macvlan,
     /// Hardware and loopback.
     Physical,
     Other(String),
@@ -68,6 +69,7 @@ impl LinkKind {
             Some("bridge") => Self::Bridge,
             Some("veth") => Self::Veth,
             Some("tun") => Self::Tun,
+            Some("macvlan") => Self::Macvlan,
             Some(other) => Self::Other(other.to_owned()),
         }
     }
@@ -77,6 +79,7 @@ impl LinkKind {
             Self::Bridge => "bridge",
             Self::Veth => "veth",
             Self::Tun => "tap",
+            Self::Macvlan => "macvlan",
             Self::Physical => "physical device",
             Self::Other(other) => other,
         }
@@ -102,14 +105,15 @@ pub(crate) fn info(family: u8, index: u32, flags: u32, mask: u32) -> [u8; 16] {
     bytes
 }
 
-/// The kernel's rules for link names, checked here for a readable error.
+/// The kernel's rules for link names, checked here for a readable error, and two of our own: it replaces `%d`
+/// by a number, so that a new link has another name, and settings of `all` and `default` are not those of a link.
 pub(crate) fn check_name(name: &str) -> Result<(), NetError> {
     let bytes = name.as_bytes();
     let sane = (1..16).contains(&bytes.len())
-        && !matches!(name, "." | "..")
+        && !matches!(name, "." | ".." | "all" | "default")
         && bytes
             .iter()
-            .all(|byte| byte.is_ascii_graphic() && !b"/:".contains(byte));
+            .all(|byte| byte.is_ascii_graphic() && !b"/:%".contains(byte));
     if sane {
         return Ok(());
     }
@@ -213,7 +217,7 @@ impl Net {
     }
 
     /// Sets the link down, which removes its routes.
-    pub(crate) fn set_down(&mut self, link: &Link) -> Result<(), NetError> {
+    pub fn set_down(&mut self, link: &Link) -> Result<(), NetError> {
         let message = Message::new(SET_LINK, ACK).with(&info(0, link.index, 0, UP));
         self.change(&message, || format!("set down link {}", link.name))
     }
@@ -255,7 +259,7 @@ impl Net {
         self.change(&message, || format!("{operation} on {}", port.name))
     }
 
-    fn change(
+    pub(crate) fn change(
         &mut self,
         message: &Message,
         operation: impl Fn() -> String,
@@ -324,4 +328,31 @@ fn parse(payload: &[u8]) -> Link {
         }
     }
     link
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_links_are_checked() {
+        for name in ["lan0", "br.100", "a-b_c", "abcdefghijklmno"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "all",
+            "default",
+            "a/b",
+            "a:b",
+            "a b",
+            "net%d",
+            "abcdefghijklmnop",
+            "\u{e9}",
+        ] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use net_plan::{Cidr, Plumbing, PodInterface, PodRoute};
 
-use crate::{Net, NetError};
+use crate::{LinkKind, Net, NetError};
 
 /// The result of [`plumb`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +53,7 @@ pub fn observe_interface(net: &mut Net, name: &str) -> Result<PodInterface, NetE
             via: route.via,
         })
         .collect();
+    let receives_own_only = link.kind == LinkKind::Macvlan;
     Ok(PodInterface {
         name: link.name,
         mac,
@@ -60,6 +61,7 @@ pub fn observe_interface(net: &mut Net, name: &str) -> Result<PodInterface, NetE
         ipv4,
         ipv6,
         routes,
+        receives_own_only,
     })
 }
 
@@ -76,6 +78,9 @@ pub fn plumb(net: &mut Net, plan: &Plumbing) -> Result<Applied, NetError> {
     }
     for tap in &plan.taps {
         net.ensure_tap(tap)?;
+    }
+    for shared in &plan.shared_addresses {
+        net.ensure_shared_address(shared)?;
     }
     for table in &plan.tables {
         net.ensure_chains(table)?;

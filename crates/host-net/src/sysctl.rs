@@ -35,4 +35,14 @@ impl Net {
         }
         fs::write(&path, &sysctl.value).map_err(failed)
     }
+
+    /// The same, if the kernel has the setting: one without IPv6 lacks those of IPv6.
+    pub fn ensure_sysctl_if_present(&mut self, sysctl: &Sysctl) -> Result<(), NetError> {
+        match self.ensure_sysctl(sysctl) {
+            Err(NetError::Sysctl { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(())
+            }
+            done => done,
+        }
+    }
 }

@@ -17,9 +17,17 @@ const VETH_INFO_PEER: u16 = 1;
 pub struct Veth<'a> {
     pub name: &'a str,
     pub bridge: &'a str,
+    /// The hardware address of the end here; `None` leaves it to the kernel.
+    pub mac: Option<MacAddress>,
+    /// The MTU of the end here.
+    pub mtu: u32,
     pub peer: &'a str,
     pub peer_mac: MacAddress,
-    pub mtu: u32,
+    pub peer_mtu: u32,
+    /// Whether the bridge sends frames back through the port that they came from.
+    pub hairpin: bool,
+    /// The alias of the end here; `None` leaves it as it is.
+    pub alias: Option<&'a str>,
 }
 
 /// The two ends of a pair.
@@ -30,8 +38,8 @@ pub struct VethPair {
 }
 
 impl Net {
-    /// Creates the pair and sets both ends up; the end here is a hairpin port of the bridge. An end
-    /// left over from a deleted namespace is replaced.
+    /// Creates the pair and sets both ends up; the end here is a port of the bridge. An end left over from
+    /// a deleted namespace is replaced.
     pub fn ensure_veth(
         &mut self,
         there: &mut Net,
@@ -50,15 +58,18 @@ impl Net {
             None => self.create_pair(there, namespace, veth)?,
         };
         let port = Settings {
+            mac: veth.mac,
             master: Some(bridge.index),
             mtu: Some(veth.mtu),
-            ..Settings::default()
+            alias: veth.alias,
         };
         self.configure(&pair.here, port)?;
-        self.set_hairpin(&pair.here)?;
+        if veth.hairpin {
+            self.set_hairpin(&pair.here)?;
+        }
         let end = Settings {
             mac: Some(veth.peer_mac),
-            mtu: Some(veth.mtu),
+            mtu: Some(veth.peer_mtu),
             ..Settings::default()
         };
         there.configure(&pair.peer, end)?;
@@ -102,13 +113,16 @@ impl Net {
         let descriptor = namespace.as_fd().as_raw_fd().cast_unsigned();
         let mut message = create(veth.name);
         message.number(IFLA_MTU, veth.mtu);
+        if let Some(mac) = veth.mac {
+            message.attribute(IFLA_ADDRESS, &mac.0);
+        }
         message.nest(IFLA_LINKINFO, |link| {
             link.text(IFLA_INFO_KIND, "veth");
             link.nest(IFLA_INFO_DATA, |data| {
                 data.nest(VETH_INFO_PEER, |peer| {
                     peer.push(&info(0, 0, 0, 0));
                     peer.text(IFLA_IFNAME, veth.peer);
-                    peer.number(IFLA_MTU, veth.mtu);
+                    peer.number(IFLA_MTU, veth.peer_mtu);
                     peer.attribute(IFLA_ADDRESS, &veth.peer_mac.0);
                     peer.number(IFLA_NET_NS_FD, descriptor);
                 });

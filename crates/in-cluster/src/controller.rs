@@ -38,6 +38,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()
         acceleration: AccelerationPolicy::ByNodes,
         // There is no proxy for them.
         uploads: Uploads::Refused,
+        exports: None,
         clock: Clock::system(),
         cluster: process.cluster.clone(),
         concurrency: CONCURRENCY,

@@ -38,6 +38,12 @@ pub const IMPORT_RESTARTS: &str = "ferrovirt.io/import-restarts";
 pub const IMPORT_CLAIM: &str = "ferrovirt.io/import-claim";
 /// On claims that receive an upload: why the last file did not become a disk.
 pub const UPLOAD_REFUSED: &str = "ferrovirt.io/upload-refused";
+/// On services of exports: the name of the Secret with the certificate of the export server.
+pub const EXPORT_CERTIFICATE: &str = "ferrovirt.io/export-certificate";
+/// On services of exports: the authority of that certificate, in PEM.
+pub const EXPORT_AUTHORITY: &str = "ferrovirt.io/export-authority";
+/// On services of exports: the name of the Secret with the token.
+pub const EXPORT_TOKEN: &str = "ferrovirt.io/export-token";
 /// On VMIs: configuration for guests that read it by `fw_cfg`.
 pub const IGNITION_DATA: &str = "kubevirt.io/ignitiondata";
 /// On VMIs: sidecars that may change the domain.

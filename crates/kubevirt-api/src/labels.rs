@@ -7,6 +7,8 @@ pub const COMPONENT: &str = "kubevirt.io";
 pub const COMPONENT_VIRT_LAUNCHER: &str = "virt-launcher";
 /// Value of [`COMPONENT`] on pods that populate a claim.
 pub const COMPONENT_DISK_IMPORT: &str = "disk-import";
+/// Value of [`COMPONENT`] on pods and services of exports.
+pub const COMPONENT_EXPORTER: &str = "virt-exporter";
 /// On the definition of data volumes: it was installed with Ferrovirt, whose importer populates them.
 pub const OWN_IMPORTER: &str = "ferrovirt.io/importer";
 /// On launcher pods: UID of the VMI they belong to. Reserved on VMIs.

@@ -10,6 +10,7 @@
 
 mod agent;
 mod content;
+mod dump;
 mod frame;
 mod message;
 mod migration;
@@ -20,8 +21,11 @@ pub use agent::{
     AgentQuestion, AgentReport, AgentUser,
 };
 pub use content::{MAX_PART, Part};
+pub use dump::{DUMP_SUFFIX, DumpPlan, DumpReport, DumpStage};
 pub use frame::{FrameError, MAX_FRAME, MAX_FROM_LAUNCHER, read_frame, write_frame};
-pub use message::{DomainState, FromLauncher, GuestState, Reply, Request, StopReason, ToLauncher};
+pub use message::{
+    DomainState, FromLauncher, GuestState, InterfaceLink, Reply, Request, StopReason, ToLauncher,
+};
 pub use migration::{
     MigrationPlan, MigrationProgress, MigrationReport, MigrationSocket, MigrationStage,
 };

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Agent, AgentCredentials, AgentQuestion, AgentReport, GuestPlan, HotDisk, MigrationPlan,
-    MigrationReport, MigrationStage, Part,
+    Agent, AgentCredentials, AgentQuestion, AgentReport, DumpPlan, DumpReport, DumpStage,
+    GuestPlan, HotDisk, MigrationPlan, MigrationReport, MigrationStage, Part,
 };
 
 /// A numbered request from the handler.
@@ -67,6 +67,10 @@ pub enum Request {
     /// Makes these the hot-plugged disks of the running guest: attaches missing ones and removes others.
     /// The state shows which are attached; a removal is complete when the disk has left it.
     Disks(Vec<HotDisk>),
+    /// Sets the links of these interfaces up or down. Only for a launcher whose state shows them.
+    Links(BTreeMap<String, InterfaceLink>),
+    /// Writes the guest's memory to a file. The state shows how it goes; the dump of a name is made once.
+    Dump(DumpPlan),
     /// The handler has recorded the final state: the launcher may exit.
     Release,
     /// Requests the current state.
@@ -91,6 +95,8 @@ impl Request {
             Self::Migrate(_) => "migrate",
             Self::CancelMigration { .. } => "cancel migration",
             Self::Disks(_) => "disks",
+            Self::Links(_) => "links",
+            Self::Dump(_) => "memory dump",
             Self::Release => "release",
             Self::State => "state",
         }
@@ -158,6 +164,20 @@ pub struct GuestState {
     /// Why disks could not be attached or removed, by volume.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub disk_failures: BTreeMap<String, String>,
+    /// The links of the domain's interfaces, by their names in the VMI. An earlier launcher shows none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, InterfaceLink>,
+    /// The last memory dump.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dump: Option<Box<DumpReport>>,
+}
+
+/// Whether the guest sees a cable in an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum InterfaceLink {
+    Up,
+    Down,
 }
 
 #[expect(
@@ -192,8 +212,18 @@ impl GuestState {
             texts.retain(|name, _| name.len() <= MAX_TEXT && !long.contains(name));
             texts.values_mut().for_each(cut);
         }
+        let long: Vec<String> = self.links.keys().skip(MAX_ITEMS).cloned().collect();
+        self.links
+            .retain(|name, _| name.len() <= MAX_TEXT && !long.contains(name));
         self.lost_filesystems.truncate(MAX_ITEMS);
         self.lost_filesystems.iter_mut().for_each(cut);
+        if let Some(dump) = &mut self.dump {
+            cut(&mut dump.plan.volume);
+            cut(&mut dump.plan.file);
+            if let DumpStage::Failed(message) = &mut dump.stage {
+                cut(message);
+            }
+        }
         if let Some(migration) = &mut self.migration {
             cut(&mut migration.id);
             if let MigrationStage::Failed(message) = &mut migration.stage {

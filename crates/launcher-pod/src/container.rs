@@ -104,7 +104,7 @@ fn shared_paths(input: &Input<'_>) -> String {
 fn arguments(guest: &Guest<'_>) -> Vec<String> {
     let meta = &guest.vmi.metadata;
     let crash = guest::has_annotation(guest.vmi, annotations::FUNC_TEST_VIRT_LAUNCHER_FAIL_FAST);
-    let keep = guest::has_annotation(guest.vmi, annotations::KEEP_LAUNCHER_AFTER_FAILURE);
+    let keep = guest::annotation_is_true(guest.vmi, annotations::KEEP_LAUNCHER_AFTER_FAILURE);
     let grace = grace_seconds(guest.vmi)
         .saturating_add(LAUNCHER_GRACE)
         .to_string();

@@ -24,6 +24,13 @@ pub(crate) fn has_annotation(vmi: &VirtualMachineInstance, key: &str) -> bool {
     all.is_some_and(|all| all.contains_key(key))
 }
 
+/// Whether the annotation has one of the values that `KubeVirt` takes for true.
+pub(crate) fn annotation_is_true(vmi: &VirtualMachineInstance, key: &str) -> bool {
+    let all = vmi.metadata.annotations.as_ref();
+    let value = all.and_then(|all| all.get(key)).map(String::as_str);
+    matches!(value, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
+}
+
 /// Volumes that the launcher pod itself contains. With hotplug, another pod brings a hotpluggable
 /// volume later.
 pub(crate) fn volumes<'a>(

@@ -35,13 +35,12 @@ pub use attachment::{Attachment, attachment_pod, attachment_pod_name, attachment
 pub use compute::{CONTAINER, RUNTIME_USER};
 pub use error::PodError;
 pub use metadata::{label_value, pod_name};
-pub use networks::pod_interface_name;
 pub use overhead::memory_overhead;
 pub use pod::{pod, provisioning_pod, provisioning_pod_name};
 pub use security::{container_context, pod_context};
 pub use settings::{Acceleration, ContainerDisks, Feature, Ratio, Settings};
 pub use surroundings::{Claim, ClaimMode, Namespace, Surroundings};
-pub use target::{Migration, current_pod_name, target_pod, target_pod_name};
+pub use target::{Destination, Migration, current_pod_name, target_pod, target_pod_name};
 
 use model::Guest;
 

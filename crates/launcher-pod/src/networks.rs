@@ -5,22 +5,13 @@ use std::collections::BTreeMap;
 use kubevirt_api::annotations;
 use kubevirt_api::cluster_config::InterfaceBindingPlugin;
 use kubevirt_api::network::{MultusNetwork, Network};
-use model::{Binding, Interface};
+use model::{Binding, Interface, pod_interface_name};
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 
 use crate::{Input, PodError};
 
 /// The bridge in the pod, which a service mesh has to know.
 const BRIDGE: &str = "k6t-eth0";
-
-/// The pod's interface on a secondary network. Its name is a hash of the network's name, so that it
-/// does not depend on other networks.
-pub fn pod_interface_name(network: &str) -> String {
-    let hex = hex::encode(Sha256::digest(network.as_bytes()));
-    let digits: String = hex.chars().take(11).collect();
-    format!("pod{digits}")
-}
 
 /// One network, in the format of the plugin.
 #[derive(Debug, Serialize)]
@@ -144,18 +135,4 @@ fn plugin_of<'a>(
 /// `namespace/name`, or a name in the pod's own namespace.
 fn split<'a>(name: &'a str, own: &'a str) -> (&'a str, &'a str) {
     name.split_once('/').unwrap_or((own, name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interface_name_is_a_short_hash_of_the_network() {
-        let name = pod_interface_name("blue");
-        assert_eq!(name, pod_interface_name("blue"));
-        assert_eq!(name.len(), 14);
-        // SHA-256 of "blue" begins with these digits.
-        assert_eq!(name, "pod16477688c0e");
-    }
 }

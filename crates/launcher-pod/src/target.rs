@@ -1,4 +1,5 @@
-//! The pod that a migration moves a guest to: that of the VMI, on another node and with another name.
+//! The pod that a migration moves a guest to: that of the VMI, with another name, on another node or on
+//! the same one.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,15 @@ pub struct Migration<'a> {
     pub added_node_selector: &'a BTreeMap<String, String>,
     /// Labels of nodes that can continue the guest's CPU.
     pub cpu_labels: &'a [String],
+    pub destination: Destination<'a>,
+}
+
+/// Where the guest moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Destination<'a> {
+    OtherNode,
+    /// To another pod on this node, where the guest is.
+    SameNode(&'a str),
 }
 
 /// Renders the pod that gets the guest.
@@ -42,21 +52,30 @@ pub fn target_pod(
         selector.extend(own);
         let cpu = migration.cpu_labels.iter();
         selector.extend(cpu.map(|label| (label.clone(), "true".to_owned())));
-        spec.node_selector = Some(selector);
         spec.containers.iter_mut().for_each(probes::await_guest);
-        let uid = vmi.metadata.uid.clone().unwrap_or_default();
-        spec.affinity
-            .get_or_insert_default()
-            .pod_anti_affinity
-            .get_or_insert_with(PodAntiAffinity::default)
-            .required_during_scheduling_ignored_during_execution
-            .get_or_insert_default()
-            .push(away_from_pods_of(uid));
+        match migration.destination {
+            Destination::SameNode(node) => {
+                // A wish for another node is not overridden: no node takes the pod then.
+                let own = selector.entry(HOST_NAME.to_owned());
+                own.or_insert_with(|| node.to_owned());
+            }
+            Destination::OtherNode => {
+                let uid = vmi.metadata.uid.clone().unwrap_or_default();
+                spec.affinity
+                    .get_or_insert_default()
+                    .pod_anti_affinity
+                    .get_or_insert_with(PodAntiAffinity::default)
+                    .required_during_scheduling_ignored_during_execution
+                    .get_or_insert_default()
+                    .push(away_from_pods_of(uid));
+            }
+        }
+        spec.node_selector = Some(selector);
     }
     Ok(pod)
 }
 
-/// Two pods of one guest are never on the same node.
+/// Where there are other nodes, two pods of one guest are never on the same one.
 fn away_from_pods_of(vmi_uid: String) -> PodAffinityTerm {
     PodAffinityTerm {
         topology_key: HOST_NAME.to_owned(),
@@ -74,21 +93,18 @@ pub fn target_pod_name(vmi: &VirtualMachineInstance, migration_uid: &str) -> Str
     metadata::name_with(vmi, &format!("{uid}/{migration_uid}"))
 }
 
-/// The name of the pod that runs the guest: the first one until a migration has moved the VMI, as its
-/// node shows.
+/// The name of the pod that runs the guest: the first one until a migration has moved the guest.
 pub fn current_pod_name(vmi: &VirtualMachineInstance) -> String {
     let status = vmi.status.as_ref();
     let state = status.and_then(|status| status.migration_state.as_ref());
-    let Some(state) = state else {
-        return metadata::pod_name(vmi);
-    };
-    let node = status.and_then(|status| status.node_name.as_ref());
-    let pod = if state.target_node.is_some() && state.target_node.as_ref() == node {
-        &state.target_pod
-    } else {
-        &state.source_pod
-    };
-    pod.clone().unwrap_or_else(|| metadata::pod_name(vmi))
+    let pod = state.and_then(|state| {
+        if model::has_moved(vmi) {
+            state.target_pod.clone()
+        } else {
+            state.source_pod.clone()
+        }
+    });
+    pod.unwrap_or_else(|| metadata::pod_name(vmi))
 }
 
 #[cfg(test)]
@@ -120,6 +136,7 @@ mod tests {
             uid: "77aa",
             added_node_selector: &added,
             cpu_labels: &["cpu/model".to_owned()],
+            destination: Destination::OtherNode,
         };
         let around = Surroundings::default();
         let pod = target_pod(&vmi, &settings, &around, &migration).expect("renders");
@@ -146,6 +163,24 @@ mod tests {
     }
 
     #[test]
+    fn target_pod_of_a_move_within_the_node_stays_there() {
+        let settings = Settings::defaults("launcher:1", Acceleration::Emulation);
+        let migration = Migration {
+            name: "m",
+            uid: "77aa",
+            added_node_selector: &[("disk".to_owned(), "fast".to_owned())].into(),
+            cpu_labels: &[],
+            destination: Destination::SameNode("n1"),
+        };
+        let around = Surroundings::default();
+        let pod = target_pod(&vmi(&json!({})), &settings, &around, &migration).expect("renders");
+        let spec = json!(pod.spec);
+        assert_eq!(spec["nodeSelector"]["kubernetes.io/hostname"], "n1");
+        assert_eq!(spec["nodeSelector"]["disk"], "fast");
+        assert_eq!(spec["affinity"]["podAntiAffinity"], serde_json::Value::Null);
+    }
+
+    #[test]
     fn current_pod_follows_the_node_of_the_vmi() {
         let state = json!({"sourceNode": "n1", "sourcePod": "p1", "targetNode": "n2",
             "targetPod": "p2"});
@@ -158,5 +193,24 @@ mod tests {
         );
         check(json!({"nodeName": "n1", "migrationState": state}), "p1");
         check(json!({"nodeName": "n2", "migrationState": state}), "p2");
+    }
+
+    #[test]
+    fn current_pod_within_a_node_follows_the_arrival_of_the_guest() {
+        let check = |change: serde_json::Value, expected: &str| {
+            let mut state = json!({"sourceNode": "n1", "sourcePod": "p1", "targetNode": "n1",
+                "targetPod": "p2"});
+            for (name, value) in change.as_object().expect("is an object") {
+                state[name] = value.clone();
+            }
+            let status = json!({"nodeName": "n1", "migrationState": state});
+            assert_eq!(current_pod_name(&vmi(&status)), expected, "{status}");
+        };
+        check(json!({}), "p1");
+        check(json!({"startTimestamp": "2026-11-21T12:00:00Z"}), "p1");
+        check(json!({"completed": true, "failed": true}), "p1");
+        check(json!({"completed": true}), "p2");
+        let ready = json!({"targetNodeDomainReadyTimestamp": "2026-11-21T12:00:00Z"});
+        check(ready, "p2");
     }
 }

@@ -15,6 +15,7 @@
 mod calls;
 mod connection;
 mod domain;
+mod dump;
 mod error;
 mod event;
 mod frame;
@@ -53,6 +54,7 @@ pub fn fuzz_decoders(bytes: &[u8]) {
         calls::decode_text(body).is_ok(),
         calls::decode_optional_text(body).is_ok(),
         Job::decode(body).is_ok(),
+        dump::decode_has_job(body).is_ok(),
         migrate::decode_begun(body).is_ok(),
         migrate::decode_prepared(body).is_ok(),
         migrate::decode_finished(body).is_ok(),

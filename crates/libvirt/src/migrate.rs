@@ -20,6 +20,10 @@ const MAX_PARAMETERS: usize = 256;
 /// How a guest is migrated. It always stays paused at the target until it is resumed, and the target
 /// defines the domain, so that it knows the reason of a stop afterwards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent flags of libvirt"
+)]
 pub struct MigrationFlags {
     /// The guest may be switched to post-copy.
     pub post_copy: bool,
@@ -27,12 +31,15 @@ pub struct MigrationFlags {
     pub auto_converge: bool,
     /// Disks that are not shared are copied, without the files that they are based on.
     pub copy_disks: bool,
+    /// The caller knows that both ends see the same disks at any time, which libvirt cannot verify.
+    pub trusts_disks: bool,
 }
 
 const LIVE: u32 = 1;
 const PERSIST_DEST: u32 = 1 << 3;
 const PAUSED: u32 = 1 << 5;
 const NON_SHARED_INC: u32 = 1 << 7;
+const UNSAFE: u32 = 1 << 9;
 const AUTO_CONVERGE: u32 = 1 << 13;
 const POST_COPY: u32 = 1 << 15;
 
@@ -42,6 +49,7 @@ impl MigrationFlags {
         LIVE | PAUSED
             | PERSIST_DEST
             | bit(self.copy_disks, NON_SHARED_INC)
+            | bit(self.trusts_disks, UNSAFE)
             | bit(self.auto_converge, AUTO_CONVERGE)
             | bit(self.post_copy, POST_COPY)
     }
@@ -367,8 +375,9 @@ mod tests {
             post_copy: true,
             auto_converge: true,
             copy_disks: true,
+            trusts_disks: true,
         };
-        assert_eq!(all.bits(), 1 | 8 | 32 | 128 | 8192 | 32768);
+        assert_eq!(all.bits(), 1 | 8 | 32 | 128 | 512 | 8192 | 32768);
     }
 
     #[test]

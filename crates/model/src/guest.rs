@@ -97,11 +97,13 @@ impl<'a> Guest<'a> {
         filesystems.any(|filesystem| filesystem.name == volume)
     }
 
-    /// Whether the volume is attached while the guest runs, where that is supported: only disks can be.
+    /// Whether the volume is attached while the guest runs, where that is supported: only disks and the
+    /// volume of a memory dump can be.
     pub fn is_hotplugged(&self, volume: &Volume<'_>) -> bool {
+        let takes_disks = self.vmi.spec.domain.devices.disable_hotplug != Some(true);
         volume.source.is_hotpluggable()
             && !self.is_filesystem(volume.name)
-            && self.vmi.spec.domain.devices.disable_hotplug != Some(true)
+            && (takes_disks || volume.source.is_memory_dump())
     }
 
     /// Number of queues of a multi-queue interface: only virtio has them.

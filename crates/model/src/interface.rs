@@ -3,9 +3,38 @@
 use kubevirt_api::network::{
     self as wire, ClaimRequest, InterfaceState, MultusNetwork, PluginBinding, PodNetwork,
 };
+use sha2::{Digest as _, Sha256};
 
 /// The most queues that a tap device has.
 pub const MAX_QUEUES: u32 = 256;
+
+/// The longest name of an object.
+const MAX_NAME: usize = 253;
+
+/// The pod's interface on its default network, unless the network plugin reports another name.
+pub const PRIMARY_POD_INTERFACE: &str = "eth0";
+
+/// The pod's interface on a secondary network. Its name is a hash of the network's name, so that it
+/// does not depend on other networks.
+pub fn pod_interface_name(network: &str) -> String {
+    let hex = hex::encode(Sha256::digest(network.as_bytes()));
+    let digits: String = hex.chars().take(11).collect();
+    format!("pod{digits}")
+}
+
+/// Namespace and name of the `NetworkAttachmentDefinition` that a VMI in the namespace `own` names; `None` if no
+/// object can have that name, so that it must not get into the path of a request.
+pub fn definition_key<'a>(network_name: &'a str, own: &'a str) -> Option<(&'a str, &'a str)> {
+    let (namespace, name) = network_name.split_once('/').unwrap_or((own, network_name));
+    let is_name = |name: &str| {
+        let is_part = |part: &str| {
+            let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+            !part.is_empty() && part.bytes().all(|byte| plain(byte) || byte == b'-')
+        };
+        name.len() <= MAX_NAME && name.split('.').all(is_part)
+    };
+    (is_name(namespace) && is_name(name)).then_some((namespace, name))
+}
 
 /// A network interface of the VMI.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,6 +97,20 @@ impl<'a> Interface<'a> {
     /// Name of the interface and of its network.
     pub fn name(&self) -> &'a str {
         &self.spec.name
+    }
+
+    /// Whether it is on the default network of the pod.
+    pub fn is_primary(&self) -> bool {
+        self.network.is_some_and(Network::is_default)
+    }
+
+    /// Name of the pod's interface that it is connected to; `primary` is that on the default network.
+    pub fn pod_interface(&self, primary: &str) -> String {
+        if self.is_primary() {
+            primary.to_owned()
+        } else {
+            pod_interface_name(self.name())
+        }
     }
 
     /// The model that is emulated; `None` is virtio.
@@ -222,6 +265,48 @@ mod tests {
     }
 
     #[test]
+    fn name_of_a_secondary_pod_interface_is_a_short_hash_of_the_network() {
+        // SHA-256 of "blue" begins with these digits.
+        assert_eq!(pod_interface_name("blue"), "pod16477688c0e");
+        let networks = json!([
+            {"name": "a", "pod": {}},
+            {"name": "b", "multus": {"networkName": "x", "default": true}},
+            {"name": "blue", "multus": {"networkName": "x"}},
+        ]);
+        let networks: Vec<wire::Network> = serde_json::from_value(networks).expect("networks");
+        for (name, expected) in [("a", "eth0"), ("b", "eth0"), ("blue", "pod16477688c0e")] {
+            let spec = wire::Interface {
+                name: name.to_owned(),
+                ..wire::Interface::default()
+            };
+            let interface = Interface::of(0, &spec, &networks);
+            assert_eq!(interface.pod_interface(PRIMARY_POD_INTERFACE), expected);
+        }
+    }
+
+    #[test]
+    fn names_of_definitions_are_names_of_objects() {
+        for (name, expected) in [
+            ("lan", Some(("own", "lan"))),
+            ("vlan-120.a", Some(("own", "vlan-120.a"))),
+            ("other/lan", Some(("other", "lan"))),
+            ("", None),
+            ("/lan", None),
+            ("other/", None),
+            ("a/b/c", None),
+            ("..", None),
+            ("../lan", None),
+            ("lan?watch=1", None),
+            ("lan%2e", None),
+            ("Lan", None),
+            ("l\u{e4}n", None),
+        ] {
+            assert_eq!(definition_key(name, "own"), expected, "{name}");
+        }
+        assert_eq!(definition_key(&"a".repeat(254), "own"), None);
+    }
+
+    #[test]
     fn network_of_the_same_name_is_joined() {
         let networks = json!([
             {"name": "a", "pod": {}},
@@ -251,5 +336,7 @@ mod tests {
         let interface = Interface::of(0, &spec, &networks);
         assert!(matches!(interface.network, Some(Network::Multus(_))));
         assert_eq!(interface.link, LinkState::Absent);
+        assert!(!interface.is_primary());
+        assert_eq!(interface.pod_interface("eth0"), pod_interface_name("b"));
     }
 }

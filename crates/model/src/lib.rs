@@ -22,6 +22,7 @@ mod guest;
 mod interface;
 mod kept_state;
 mod key_filters;
+mod migration;
 mod pci_address;
 mod resources;
 mod volume;
@@ -32,9 +33,13 @@ pub use credential::{Credential, Propagation};
 pub use disk::{Bus, Device, Disk, Target};
 pub use filesystem::{Filesystem, SharedDirectory};
 pub use guest::Guest;
-pub use interface::{Binding, Interface, LinkState, MAX_QUEUES, Network};
+pub use interface::{
+    Binding, Interface, LinkState, MAX_QUEUES, Network, PRIMARY_POD_INTERFACE, definition_key,
+    pod_interface_name,
+};
 pub use kept_state::{KeptState, Tpm};
 pub use key_filters::{InvalidFilter, KeyFilters};
+pub use migration::{has_arrived, has_moved, is_within_node};
 pub use pci_address::PciAddress;
 pub use resources::{InvalidQuantity, ResourceList};
 pub use unsupported::{Supported, Unsupported};

@@ -242,12 +242,12 @@ mod tests {
                     "domain": { "devices": { "interfaces": interfaces } },
                     "networks": [
                         { "name": "a", "pod": {} },
-                        { "name": "b", "multus": { "networkName": "x" } },
-                        { "name": "c", "multus": { "networkName": "x" } },
+                        { "name": "b", "resourceClaim": {} },
+                        { "name": "c", "resourceClaim": {} },
                     ],
                 }),
                 vec![
-                    "spec.networks[2].multus",
+                    "spec.networks[2].resourceClaim",
                     "spec.domain.devices.interfaces[2].slirp",
                 ],
             ),
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn unsupported_volume_has_the_remedy_of_its_row() {
         let vmi: VirtualMachineInstance = serde_json::from_value(json!({"spec": {"volumes": [
-            {"name": "a", "memoryDump": {"claimName": "c"}},
+            {"name": "a", "downwardMetrics": {}},
         ]}}))
         .expect("a VMI");
         let volume = &Guest::of(&vmi).volumes[0];

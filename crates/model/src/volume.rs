@@ -227,7 +227,20 @@ impl<'a> VolumeSource<'a> {
 
     /// Whether the volume may be attached and detached while the guest runs.
     pub fn is_hotpluggable(&self) -> bool {
-        self.claim().is_some_and(|claim| claim.is_hotpluggable)
+        self.is_memory_dump() || self.claim().is_some_and(|claim| claim.is_hotpluggable)
+    }
+
+    /// Whether the volume receives the guest's memory, and has no disk.
+    pub fn is_memory_dump(&self) -> bool {
+        matches!(self, Self::MemoryDump(_))
+    }
+
+    /// The claim that a pod brings while the guest runs, if the volume is hot-pluggable.
+    pub fn plugged_claim(&self) -> Option<&'a str> {
+        match self {
+            Self::MemoryDump(dump) => Some(&dump.claim_name),
+            source => source.claim().map(|claim| claim.name),
+        }
     }
 }
 

@@ -37,7 +37,12 @@ pub(crate) fn server(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(169, 254, 75, last)
 }
 
-pub(crate) fn given(pod: &PodInterface, bridge: &str) -> Result<GivenInterface, PlanError> {
+/// `guest` is the hardware address of the guest.
+pub(crate) fn given(
+    pod: &PodInterface,
+    bridge: &str,
+    guest: MacAddress,
+) -> Result<GivenInterface, PlanError> {
     let alias = pod.to_alias().ok_or_else(|| PlanError::TooManyRoutes {
         interface: pod.name.clone(),
     })?;
@@ -45,7 +50,12 @@ pub(crate) fn given(pod: &PodInterface, bridge: &str) -> Result<GivenInterface, 
         name: pod.name.clone(),
         renamed: port_name(&pod.name),
         bridge: bridge.to_owned(),
-        mac: mac(pod),
+        // A link that filters by its address must have that of the guest.
+        mac: if pod.receives_own_only {
+            guest
+        } else {
+            mac(pod)
+        },
         alias,
         stand_in: StandIn {
             mac: pod.mac,
@@ -177,6 +187,7 @@ mod tests {
                 ipv4: Some((ipv4, own.prefix_length)),
                 ipv6: None,
                 routes: observed.iter().map(route).collect(),
+                receives_own_only: false,
             };
             let (found, rest) = routes(&pod);
             assert_eq!(found.map(|found| found.to_string()).as_deref(), router);

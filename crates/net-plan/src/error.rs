@@ -14,8 +14,19 @@ pub enum PlanError {
     NotWithPasst { field: String },
     #[error("interface {interface} has no network of the same name in spec.networks")]
     NoSuchNetwork { interface: String },
-    #[error("interface {interface} is the second on the pod network; a VMI can have one")]
+    #[error("interface {interface} is the second on its network; a VMI can have one")]
     SecondInterface { interface: String },
+    #[error("{field}: works on the pod network only; use bridge on others")]
+    OnlyOnPodNetwork { field: String },
+    #[error(
+        "the pod has no interface {pod_interface} for interface {interface} of the VMI, on network \
+         {network}"
+    )]
+    NotAttached {
+        interface: String,
+        network: String,
+        pod_interface: String,
+    },
     #[error("network {network}: {field} {value:?} is not {wanted}")]
     BadNetworkCidr {
         network: String,
@@ -47,9 +58,11 @@ impl PlanError {
     /// A stable reason for conditions, events and metrics.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Unsupported(_) | Self::Missing { .. } | Self::NotWithPasst { .. } => {
-                Reason::DomainNotRenderable
-            }
+            Self::Unsupported(_)
+            | Self::Missing { .. }
+            | Self::NotWithPasst { .. }
+            | Self::OnlyOnPodNetwork { .. } => Reason::DomainNotRenderable,
+            Self::NotAttached { .. } => Reason::NetworkNotAttached,
             Self::NoSuchNetwork { .. } => Reason::NoSuchNetwork,
             Self::SecondInterface { .. } => Reason::SecondInterface,
             Self::BadNetworkCidr { .. } => Reason::BadNetworkCidr,
@@ -62,6 +75,9 @@ impl PlanError {
 
     /// Whether the pod's network may still resolve it; otherwise the VMI has to change.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::PodHasNoAddress { .. })
+        matches!(
+            self,
+            Self::PodHasNoAddress { .. } | Self::NotAttached { .. }
+        )
     }
 }

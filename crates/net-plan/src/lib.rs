@@ -1,4 +1,4 @@
-//! From a guest and the interface of its pod to the network between the two.
+//! From a guest and the interfaces of its pod to the network between the two.
 //!
 //! [`plan()`] returns values: the links and rules for the pod's network namespace ([`Plumbing`], which
 //! `host-net` applies), the DHCP servers for the launcher, the facts that the domain needs about each
@@ -26,6 +26,6 @@ pub use address::{BadCidr, BadMacAddress, Cidr, MacAddress};
 pub use bridge::port_name;
 pub use error::PlanError;
 pub use observed::{Observed, PodInterface, PodRoute};
-pub use plan::{GuestInterface, Plan, plan};
-pub use plumbing::{Bridge, GivenInterface, Plumbing, StandIn, Sysctl, Tap};
+pub use plan::{GuestInterface, Plan, plan, pod_interfaces};
+pub use plumbing::{Bridge, GivenInterface, Plumbing, SharedAddress, StandIn, Sysctl, Tap};
 pub use reach::{Reach, reach};

@@ -12,8 +12,8 @@ const MAX_ALIAS: usize = 255;
 const NONE: &str = "-";
 
 impl PodInterface {
-    /// Hardware address, addresses and IPv4 routes in one line; `None` if it is too long. The MTU is
-    /// read from the link itself.
+    /// Hardware address, addresses and IPv4 routes in one line; `None` if it is too long. The MTU and
+    /// the kind are read from the link itself.
     pub(crate) fn to_alias(&self) -> Option<String> {
         let or_none = |text: Option<String>| text.unwrap_or_else(|| NONE.to_owned());
         let ipv4 = self.ipv4.map(|(one, length)| format!("{one}/{length}"));
@@ -59,6 +59,7 @@ impl PodInterface {
             ipv4,
             ipv6,
             routes: fields.map(PodRoute::from_field).collect::<Option<_>>()?,
+            receives_own_only: false,
         })
     }
 }
@@ -102,6 +103,7 @@ mod tests {
                 .contains('6')
                 .then(|| ("fd00:10:244::27".parse().unwrap(), 64)),
             routes: routes.iter().map(route).collect(),
+            receives_own_only: false,
         }
     }
 

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::{Cidr, MacAddress};
 
-/// The interface that the cluster's network plugin gave the pod.
+/// An interface that the cluster's network plugins gave the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodInterface {
     pub name: String,
@@ -14,6 +14,8 @@ pub struct PodInterface {
     pub ipv4: Option<(Ipv4Addr, u8)>,
     pub ipv6: Option<(Ipv6Addr, u8)>,
     pub routes: Vec<PodRoute>,
+    /// The link receives only frames to its own hardware address, as a macvlan does.
+    pub receives_own_only: bool,
 }
 
 impl PodInterface {
@@ -36,7 +38,10 @@ pub struct PodRoute {
 /// Everything that a plan depends on besides the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
-    pub interface: PodInterface,
+    /// Name of the pod's interface on its default network.
+    pub primary: String,
+    /// The pod's interfaces that exist, of those in [`crate::pod_interfaces`].
+    pub interfaces: Vec<PodInterface>,
     /// Content of the pod's `/etc/resolv.conf`.
     pub resolv_conf: String,
 }

@@ -9,8 +9,8 @@ use launcher_channel::{DhcpServer, PasstServer, Route};
 use model::{Binding, Guest, Interface, LinkState, Network, Supported, Unsupported};
 
 use crate::{
-    Bridge, Cidr, MacAddress, Observed, PlanError, Plumbing, PodInterface, Sysctl, Tap, bridge,
-    dhcp_options,
+    Bridge, Cidr, MacAddress, Observed, PlanError, Plumbing, PodInterface, SharedAddress, Sysctl,
+    Tap, bridge, dhcp_options,
     masquerade::{self, Side},
     passt, resolv_conf,
 };
@@ -41,6 +41,28 @@ pub struct GuestInterface {
     pub queues: Option<u32>,
 }
 
+impl Plan {
+    /// The guest's interfaces that share their hardware address with the pod's, so that no other pod on the same
+    /// link can have it.
+    pub fn bound_interfaces(&self) -> impl Iterator<Item = &str> {
+        let is_bound = |interface: &&GuestInterface| {
+            let mut shared = self.plumbing.shared_addresses.iter();
+            shared.any(|one| interface.tap.as_ref() == Some(&one.tap))
+        };
+        let bound = self.interfaces.iter().filter(is_bound);
+        bound.map(|interface| interface.name.as_str())
+    }
+}
+
+/// Names of the pod's interfaces that the guest's are connected to; `primary` is that on the default
+/// network.
+pub fn pod_interfaces(guest: &Guest<'_>, primary: &str) -> Vec<String> {
+    let interfaces = guest.plugged_interfaces();
+    interfaces
+        .map(|interface| interface.pod_interface(primary))
+        .collect()
+}
+
 /// Plans the network of a guest, after defaults were filled in. A guest without interfaces has an
 /// empty plan; absent interfaces are left out.
 pub fn plan(guest: &Supported<'_>, observed: &Observed) -> Result<Plan, PlanError> {
@@ -53,35 +75,50 @@ fn plan_guest(guest: &Guest<'_>, observed: &Observed) -> Result<Plan, PlanError>
         let network = interface.network.ok_or_else(|| PlanError::NoSuchNetwork {
             interface: interface.name().to_owned(),
         })?;
-        let Network::Pod(settings) = network else {
-            return Err(Unsupported::network(interface.name(), network).into());
-        };
-        if !plan.interfaces.is_empty() {
+        let pod = pod_interface(interface, network, observed)?;
+        if plan
+            .interfaces
+            .iter()
+            .any(|one| one.name == interface.name())
+        {
             return Err(PlanError::SecondInterface {
                 interface: interface.name().to_owned(),
             });
         }
-        let device = guest_interface(guest, observed, interface)?;
+        let device = guest_interface(guest, pod, interface)?;
         let connection = Connection {
             guest,
-            observed,
+            pod,
+            resolv_conf: &observed.resolv_conf,
             interface,
             device: &device,
         };
-        match interface.binding {
-            Binding::Masquerade => connection.add_masquerade(&mut plan, settings)?,
-            Binding::Bridge => connection.add_bridge(&mut plan)?,
-            Binding::Passt => connection.add_passt(&mut plan)?,
-            Binding::Sriov | Binding::Plugin(_) | Binding::Withdrawn(_) => {
+        match (interface.binding, network) {
+            (Binding::Masquerade, Network::Pod(settings)) => {
+                connection.add_masquerade(&mut plan, settings)?;
+            }
+            (Binding::Bridge, _) => connection.add_bridge(&mut plan)?,
+            (Binding::Passt, Network::Pod(_)) => connection.add_passt(&mut plan)?,
+            (Binding::Masquerade | Binding::Passt, _) => {
+                return Err(PlanError::OnlyOnPodNetwork {
+                    field: interface.field(interface.binding.member()),
+                });
+            }
+            (Binding::Sriov | Binding::Plugin(_) | Binding::Withdrawn(_), _) => {
                 return Err(Unsupported::binding(interface).into());
             }
-            Binding::Missing => {
+            (Binding::Missing, _) => {
                 return Err(PlanError::Missing {
                     field: interface.field("masquerade"),
                 });
             }
         }
-        plan.status.push(connection.status());
+        let status = connection.status();
+        if interface.is_primary() {
+            plan.status.insert(0, status);
+        } else {
+            plan.status.push(status);
+        }
         plan.interfaces.push(device);
     }
     Ok(plan)
@@ -90,14 +127,15 @@ fn plan_guest(guest: &Guest<'_>, observed: &Observed) -> Result<Plan, PlanError>
 /// An interface of the guest and the pod's interface that it is connected to.
 struct Connection<'a> {
     guest: &'a Guest<'a>,
-    observed: &'a Observed,
+    pod: &'a PodInterface,
+    resolv_conf: &'a str,
     interface: &'a Interface<'a>,
     device: &'a GuestInterface,
 }
 
 impl Connection<'_> {
     fn add_masquerade(&self, plan: &mut Plan, settings: &PodNetwork) -> Result<(), PlanError> {
-        let pod = &self.observed.interface;
+        let pod = self.pod;
         let sides = masquerade::sides(self.interface.name(), settings, pod)?;
         let bridge = Bridge {
             name: bridge_name(pod),
@@ -105,16 +143,17 @@ impl Connection<'_> {
             mtu: pod.mtu,
             addresses: sides.iter().map(|side| side.gateway).collect(),
         };
-        plan.plumbing.sysctls = masquerade::sysctls(&sides, &bridge.name);
-        plan.plumbing.tables =
-            masquerade::tables(self.interface.spec, &sides, &pod.name, &bridge.name)?;
+        let sysctls = masquerade::sysctls(&sides, &bridge.name);
+        plan.plumbing.sysctls.extend(sysctls);
+        let tables = masquerade::tables(self.interface.spec, &sides, &pod.name, &bridge.name)?;
+        plan.plumbing.tables.extend(tables);
         let lease = sides.iter().find_map(Lease::behind);
         self.connect(plan, bridge, lease);
         Ok(())
     }
 
     fn add_bridge(&self, plan: &mut Plan) -> Result<(), PlanError> {
-        let pod = &self.observed.interface;
+        let pod = self.pod;
         let lease = pod.ipv4.map(|(address, prefix_length)| {
             let (router, routes) = bridge::routes(pod);
             Lease {
@@ -134,14 +173,22 @@ impl Connection<'_> {
                 .map(|lease| Cidr::v4(lease.server, 32))
                 .collect(),
         };
-        plan.plumbing.given.push(bridge::given(pod, &bridge.name)?);
-        plan.plumbing.sysctls = bridge::sysctls(pod);
+        let given = bridge::given(pod, &bridge.name, self.device.mac)?;
+        if let (true, Some(tap)) = (pod.receives_own_only, &self.device.tap) {
+            plan.plumbing.shared_addresses.push(SharedAddress {
+                mac: given.mac,
+                port: given.renamed.clone(),
+                tap: tap.clone(),
+            });
+        }
+        plan.plumbing.given.push(given);
+        plan.plumbing.sysctls.extend(bridge::sysctls(pod));
         self.connect(plan, bridge, lease);
         Ok(())
     }
 
     fn add_passt(&self, plan: &mut Plan) -> Result<(), PlanError> {
-        let server = passt::server(self.interface, &self.observed.interface)?;
+        let server = passt::server(self.interface, self.pod)?;
         plan.passt.push(server);
         let sysctls = [unprivileged_ports(), unprivileged_echo()];
         plan.plumbing.sysctls.extend(sysctls);
@@ -167,7 +214,7 @@ impl Connection<'_> {
 
     fn dhcp_server(&self, bridge: &str, lease: Lease) -> DhcpServer {
         let vmi = self.guest.vmi;
-        let resolv_conf = &self.observed.resolv_conf;
+        let resolv_conf = self.resolv_conf;
         let namespace = vmi.metadata.namespace.as_deref().unwrap_or("default");
         let options = dhcp_options::of(self.interface.spec.dhcp_options.as_ref());
         DhcpServer {
@@ -190,7 +237,7 @@ impl Connection<'_> {
 
     /// A guest is reachable at the pod's addresses, translated or its own.
     fn status(&self) -> VirtualMachineInstanceNetworkInterface {
-        let pod = &self.observed.interface;
+        let pod = self.pod;
         let addresses = pod.addresses().into_iter();
         let addresses: Vec<_> = addresses.map(|one| one.address.to_string()).collect();
         let queues = self.device.queues.unwrap_or(1);
@@ -232,24 +279,62 @@ fn bridge_name(pod: &PodInterface) -> String {
     format!("k6t-{}", bridge::suffix(&pod.name))
 }
 
+/// The observed interface of the pod that belongs to an interface of the guest.
+fn pod_interface<'a>(
+    interface: &Interface<'_>,
+    network: Network<'_>,
+    observed: &'a Observed,
+) -> Result<&'a PodInterface, PlanError> {
+    let name = interface.pod_interface(&observed.primary);
+    let mut all = observed.interfaces.iter();
+    match (all.find(|one| one.name == name), network) {
+        (_, Network::ResourceClaim(_) | Network::Missing) => {
+            Err(Unsupported::network(interface.name(), network).into())
+        }
+        (Some(found), _) => Ok(found),
+        (None, _) => Err(PlanError::NotAttached {
+            interface: interface.name().to_owned(),
+            network: match network {
+                Network::Multus(multus) => multus.network_name.clone(),
+                _ => interface.name().to_owned(),
+            },
+            pod_interface: name,
+        }),
+    }
+}
+
+/// The name of a tap: the number of the primary interface, or the digits of the pod's interface.
+fn tap_name(interface: &Interface<'_>, pod: &PodInterface) -> String {
+    if interface.is_primary() {
+        "tap0".to_owned()
+    } else {
+        format!("tap{}", bridge::suffix(&pod.name))
+    }
+}
+
 fn guest_interface(
     guest: &Guest<'_>,
-    observed: &Observed,
+    pod: &PodInterface,
     interface: &Interface<'_>,
 ) -> Result<GuestInterface, PlanError> {
     Ok(GuestInterface {
         name: interface.name().to_owned(),
-        tap: (interface.binding != Binding::Passt).then(|| "tap0".to_owned()),
-        mac: guest_mac(interface, observed)?,
-        mtu: observed.interface.mtu,
+        tap: (interface.binding != Binding::Passt).then(|| tap_name(interface, pod)),
+        mac: guest_mac(guest, interface, pod)?,
+        mtu: pod.mtu,
         queues: guest.queues(interface),
     })
 }
 
-fn guest_mac(interface: &Interface<'_>, observed: &Observed) -> Result<MacAddress, PlanError> {
+/// The address in the spec, that of the running guest, which may have come from another pod, or the pod's.
+fn guest_mac(
+    guest: &Guest<'_>,
+    interface: &Interface<'_>,
+    pod: &PodInterface,
+) -> Result<MacAddress, PlanError> {
     let given = interface.spec.mac_address.as_deref();
     let Some(text) = given.filter(|text| !text.is_empty()) else {
-        return Ok(observed.interface.mac);
+        return Ok(known_mac(guest, interface).unwrap_or(pod.mac));
     };
     let bad = |problem| PlanError::BadMacAddress {
         interface: interface.name().to_owned(),
@@ -260,7 +345,7 @@ fn guest_mac(interface: &Interface<'_>, observed: &Observed) -> Result<MacAddres
         .parse()
         .map_err(|_| bad("is not six hexadecimal bytes"))?;
     let is_bridge = mac == MacAddress::BRIDGE
-        || interface.binding == Binding::Bridge && mac == bridge::mac(&observed.interface);
+        || interface.binding == Binding::Bridge && mac == bridge::mac(pod);
     if is_bridge {
         return Err(bad("is the address of the bridge in the pod"));
     }
@@ -268,6 +353,14 @@ fn guest_mac(interface: &Interface<'_>, observed: &Observed) -> Result<MacAddres
         return Err(bad("is not a unicast address"));
     }
     Ok(mac)
+}
+
+fn known_mac(guest: &Guest<'_>, interface: &Interface<'_>) -> Option<MacAddress> {
+    let status = guest.vmi.status.as_ref()?;
+    let mut known = status.interfaces.iter();
+    let known = known.find(|one| one.name.as_deref() == Some(interface.name()))?;
+    let mac: MacAddress = known.mac.as_deref()?.parse().ok()?;
+    mac.is_unicast().then_some(mac)
 }
 
 /// The guest's address, and the other values of its DHCP lease.

@@ -8,6 +8,7 @@ pub struct Plumbing {
     pub bridges: Vec<Bridge>,
     pub given: Vec<GivenInterface>,
     pub taps: Vec<Tap>,
+    pub shared_addresses: Vec<SharedAddress>,
     pub sysctls: Vec<Sysctl>,
     /// Only the chains of these tables are replaced; other chains in a table of the same name stay.
     pub tables: Vec<nft::Table>,
@@ -46,6 +47,15 @@ pub struct StandIn {
     pub mac: MacAddress,
     pub mtu: u32,
     pub addresses: Vec<Cidr>,
+}
+
+/// A hardware address that the guest and a port of its bridge share: frames to it leave the bridge by
+/// the tap. Without this the bridge would keep them for itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedAddress {
+    pub mac: MacAddress,
+    pub port: String,
+    pub tap: String,
 }
 
 /// A tap device that an unprivileged owner may open.

@@ -3,7 +3,7 @@
 use std::{io, net::Ipv4Addr, path::PathBuf};
 
 use host_net::NetError;
-use net_plan::Cidr;
+use net_plan::{Cidr, MacAddress};
 use reasons::Reason;
 
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +37,25 @@ pub enum PodNetworkError {
         #[source]
         source: io::Error,
     },
+    #[error("all addresses of network {network} from {first} to {last} are in use")]
+    NetworkFull {
+        network: String,
+        first: Ipv4Addr,
+        last: Ipv4Addr,
+    },
+    #[error(
+        "another pod on bridge {bridge} has the hardware address {mac}: choose another, or end that pod"
+    )]
+    MacInUse { mac: MacAddress, bridge: String },
+    #[error(
+        "bridge {bridge} is another program's and does not separate VLANs: run `ip link set {bridge} type \
+         bridge vlan_filtering 1`, or name a bridge that does not exist"
+    )]
+    BridgeWithoutVlans { bridge: String },
+    #[error("{link} is the bridge of the pod network: name another link")]
+    OwnBridge { link: String },
+    #[error("the host has no default route whose link a macvlan could share: name its `master`")]
+    NoDefaultLink,
     #[error(transparent)]
     Net(#[from] NetError),
 }
@@ -47,11 +66,13 @@ impl PodNetworkError {
         match self {
             Self::BadRange { .. } => Reason::BadPodRange,
             Self::RangeTaken { .. } => Reason::PodRangeTaken,
-            Self::RangeFull { .. } => Reason::PodRangeFull,
+            Self::RangeFull { .. } | Self::NetworkFull { .. } => Reason::PodRangeFull,
             Self::BadPodUid { .. } => Reason::BadPodUid,
             Self::StateLocked { .. } => Reason::PodNetworkLocked,
             Self::StateOfAnotherRange { .. } => Reason::PodRangeChanged,
             Self::State { .. } => Reason::PodNetworkState,
+            Self::MacInUse { .. } | Self::BridgeWithoutVlans { .. } => Reason::NetworkNotJoined,
+            Self::OwnBridge { .. } | Self::NoDefaultLink => Reason::NetworkDefinitionInvalid,
             Self::Net(error) => error.reason(),
         }
     }
@@ -65,7 +86,12 @@ impl PodNetworkError {
             Self::RangeTaken { .. }
             | Self::RangeFull { .. }
             | Self::StateLocked { .. }
-            | Self::State { .. } => true,
+            | Self::State { .. }
+            | Self::NetworkFull { .. }
+            | Self::MacInUse { .. }
+            | Self::BridgeWithoutVlans { .. }
+            | Self::OwnBridge { .. }
+            | Self::NoDefaultLink => true,
             Self::Net(error) => error.is_transient(),
         }
     }

@@ -13,11 +13,14 @@ mod error;
 mod forward;
 mod lease;
 mod network;
+mod secondary;
 mod services;
 mod settings;
 
 pub use cni::{CniDns, CniInterface, CniIp, CniResult, CniRoute};
 pub use error::PodNetworkError;
+pub use net_plan::MacAddress;
 pub use network::PodNetwork;
+pub use secondary::{Attachment, Definition, DefinitionError};
 pub use services::{Choice, Forward, Front, Protocol, ServiceRange};
 pub use settings::Settings;

@@ -17,9 +17,12 @@ use parking_lot::Mutex;
 use crate::{
     CniDns, CniInterface, CniIp, CniResult, CniRoute, PodNetworkError, Settings, forward,
     lease::{Lease, Leases, check_uid},
+    secondary::{self, Addresses, Attached, Attachment, NetworkRoute},
     services::{self, Forward, ServiceRange},
     settings::Range,
 };
+
+const CNI_VERSION: &str = "1.0.0";
 
 /// One pod network; cheap to clone.
 #[derive(Debug, Clone)]
@@ -34,6 +37,9 @@ struct Shared {
     host: NetworkNamespace,
     /// Only locked on threads that are allowed to block.
     leases: Mutex<Leases>,
+    addresses: Addresses,
+    /// Held while a pod joins a secondary network, so that no two of them get the same hardware address.
+    joining: Mutex<()>,
 }
 
 impl PodNetwork {
@@ -51,6 +57,8 @@ impl PodNetwork {
         let folder = settings.state_dir.clone();
         let leases = on_thread(&host, move |_| Leases::open(&folder, range)).await?;
         let shared = Shared {
+            addresses: Addresses::in_folder(&settings.state_dir),
+            joining: Mutex::new(()),
             settings,
             range,
             host,
@@ -128,12 +136,12 @@ impl PodNetwork {
         let (inside, name) = (namespace.clone(), interface.to_owned());
         let leased = lease.clone();
         let pair = in_namespace(namespace, move |pod| {
-            let attachment = Attachment {
+            let end = PodEnd {
                 lease: &leased,
                 namespace: &inside,
                 interface: &name,
             };
-            shared.attach(host, pod, &attachment)
+            shared.attach(host, pod, &end)
         })
         .await?;
         Ok(self.shared.result(&lease, &pair, netns))
@@ -148,6 +156,33 @@ impl PodNetwork {
             lease.map(drop)
         })
         .await
+    }
+
+    /// Gives the pod's namespace an interface on a secondary network. May be repeated until the pod uses
+    /// the interface. [`Self::delete`] removes it.
+    pub async fn attach(
+        &self,
+        netns: &Path,
+        attachment: Attachment,
+    ) -> Result<CniResult, PodNetworkError> {
+        check_uid(&attachment.pod_uid)?;
+        let prepared = self.on_host(move |shared, net| {
+            let Settings { bridge, table, .. } = &shared.settings;
+            attachment.prepare(net, bridge, table)?;
+            Ok((attachment, Net::here()?))
+        });
+        let (attachment, mut host) = prepared.await?;
+        let namespace = NetworkNamespace::open(netns)?;
+        let shared = Arc::clone(&self.shared);
+        let inside = namespace.clone();
+        let attached = on_thread(&namespace, move |pod| {
+            let table = &shared.settings.table;
+            pod.set_up("lo")?;
+            let _joining = shared.joining.lock();
+            attachment.create(&shared.addresses, table, (&mut host, pod), &inside)
+        })
+        .await?;
+        Ok(secondary_result(&attached, netns))
     }
 
     /// Detaches the pod and frees its address. A pod that is not attached, or whose namespace no
@@ -183,7 +218,7 @@ impl PodNetwork {
 
 /// A pod's end of the network to be created.
 #[derive(Debug, Clone, Copy)]
-struct Attachment<'a> {
+struct PodEnd<'a> {
     lease: &'a Lease,
     namespace: &'a NetworkNamespace,
     /// The name of the interface in the pod.
@@ -198,6 +233,30 @@ where
     in_namespace(host.clone(), move |net| Ok(work(net))).await?
 }
 
+fn secondary_result(attached: &Attached, netns: &Path) -> CniResult {
+    let inside = CniInterface {
+        name: attached.inside.name.clone(),
+        mac: attached.mac.to_string(),
+        sandbox: Some(netns.display().to_string()),
+    };
+    let ip = |address: &Cidr| CniIp {
+        interface: Some(0),
+        address: address.to_string(),
+        gateway: None,
+    };
+    let route = |route: &NetworkRoute| CniRoute {
+        dst: route.destination.to_string(),
+        gw: route.via.map(|via| via.to_string()),
+    };
+    CniResult {
+        cni_version: CNI_VERSION.to_owned(),
+        interfaces: vec![inside],
+        ips: attached.addresses.iter().map(ip).collect(),
+        routes: attached.routes.iter().map(route).collect(),
+        dns: CniDns::default(),
+    }
+}
+
 impl Shared {
     fn ensure(&self, net: &mut Net) -> Result<(), PodNetworkError> {
         self.refuse_taken_range(net)?;
@@ -209,6 +268,11 @@ impl Shared {
             addresses: vec![Cidr::v4(range.gateway, range.prefix_length())],
         };
         net.ensure_own_bridge(&bridge, &self.alias())?;
+        // Guests could announce themselves as the host's router.
+        net.ensure_sysctl_if_present(&Sysctl {
+            name: format!("net/ipv6/conf/{}/accept_ra", bridge.name),
+            value: "0".to_owned(),
+        })?;
         let (name, value) = ("net/ipv4/ip_forward".to_owned(), "1".to_owned());
         net.ensure_sysctl(&Sysctl { name, value })?;
         net.replace_table(&self.rules())?;
@@ -294,17 +358,12 @@ impl Shared {
         }
     }
 
-    fn attach(
-        &self,
-        mut host: Net,
-        pod: &mut Net,
-        attachment: &Attachment<'_>,
-    ) -> Result<VethPair, NetError> {
-        let Attachment {
+    fn attach(&self, mut host: Net, pod: &mut Net, end: &PodEnd<'_>) -> Result<VethPair, NetError> {
+        let PodEnd {
             lease,
             namespace,
             interface,
-        } = *attachment;
+        } = *end;
         let mac = lease
             .mac
             .parse::<MacAddress>()
@@ -315,9 +374,14 @@ impl Shared {
         let veth = Veth {
             name: &lease.veth,
             bridge: &self.settings.bridge,
+            mac: None,
+            mtu: self.settings.mtu,
             peer: interface,
             peer_mac: mac,
-            mtu: self.settings.mtu,
+            peer_mtu: self.settings.mtu,
+            // A pod reaches itself by an address that the host translates.
+            hairpin: true,
+            alias: None,
         };
         pod.set_up("lo")?;
         let pair = host.ensure_veth(pod, namespace, &veth)?;
@@ -341,7 +405,7 @@ impl Shared {
         };
         let gateway = self.range.gateway.to_string();
         CniResult {
-            cni_version: "1.0.0".to_owned(),
+            cni_version: CNI_VERSION.to_owned(),
             interfaces: vec![
                 on_host(&self.settings.bridge, Some(self.range.bridge_mac())),
                 on_host(&pair.here.name, pair.here.mac),
@@ -366,7 +430,36 @@ impl Shared {
         if let Some(lease) = lease {
             net.delete_link(&lease.veth)?;
         }
+        self.delete_interfaces(net, |pod| pod == uid)?;
+        self.addresses.release(|pod| pod != uid)?;
         self.leases.lock().release(uid)
+    }
+
+    /// Deletes the ends of secondary interfaces in the host's namespace, of those pods. Those in a pod's
+    /// namespace end with it.
+    fn delete_interfaces(
+        &self,
+        net: &mut Net,
+        is_unwanted: impl Fn(&str) -> bool,
+    ) -> Result<(), PodNetworkError> {
+        for link in net.links()? {
+            if secondary::is_of_pod(&link, &self.settings.table, &is_unwanted) {
+                net.delete_link(&link.name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the bridges that this network made, unless somebody else uses them by now.
+    fn delete_bridges(&self, net: &mut Net) -> Result<(), PodNetworkError> {
+        let links = net.links()?;
+        let is_ours = |link: &&Link| secondary::is_bridge(link, &self.settings.table);
+        for bridge in links.iter().filter(is_ours) {
+            if links.iter().all(|link| link.master != Some(bridge.index)) {
+                net.delete_link(&bridge.name)?;
+            }
+        }
+        Ok(())
     }
 
     fn retain(&self, net: &mut Net, live: &HashSet<String>) -> Result<(), PodNetworkError> {
@@ -374,6 +467,9 @@ impl Shared {
         for uid in pods.iter().filter(|uid| !live.contains(*uid)) {
             self.delete(net, uid)?;
         }
+        let is_live = |uid: &str| live.contains(uid);
+        self.delete_interfaces(net, |uid| !is_live(uid))?;
+        self.addresses.release(is_live)?;
         let known = self.leases.lock().veths();
         self.delete_ports(net, |port| !known.contains(&port.name))
     }
@@ -406,6 +502,9 @@ impl Shared {
         }
         net.delete_table(Family::Ip, &self.settings.table)?;
         net.delete_table(Family::Ip, &self.service_table())?;
+        self.delete_interfaces(net, |_| true)?;
+        self.delete_bridges(net)?;
+        self.addresses.erase()?;
         self.leases.lock().erase()
     }
 }

@@ -9,8 +9,9 @@ use crate::{Reason, Retry, Subject};
 pub struct UnknownReason;
 
 impl Reason {
-    /// Why a container that waits does not start, as kubelets report it.
-    pub const CONTAINER_WAITS: [Self; 12] = [
+    /// Why a container that waits does not start, as kubelets report it, and the node of a single host of its
+    /// pod's networks.
+    pub const CONTAINER_WAITS: [Self; 16] = [
         Self::ErrImagePull,
         Self::ImagePullBackOff,
         Self::ErrImageNeverPull,
@@ -23,6 +24,10 @@ impl Reason {
         Self::RunContainerError,
         Self::PostStartHookError,
         Self::CrashLoopBackOff,
+        Self::NetworkDefinitionMissing,
+        Self::NetworkDefinitionInvalid,
+        Self::NetworkDefinitionNotSupported,
+        Self::NetworkNotJoined,
     ];
 
     /// The name, as conditions and events show it.

@@ -215,14 +215,17 @@ reasons! {
 
     Migration {
         LiveMigrationNotSupported: NeedsChange,
-            "This version, or a single host, cannot migrate this guest while it runs.",
+            "This version cannot migrate this guest while it runs.",
             "Stop and start the VM instead.";
+        OnlyWithinNode: NotNeeded,
+            "The guest can migrate, but only to another pod of its node.",
+            "";
         DisksNotLiveMigratable: NeedsChange,
             "A disk is not on shared storage.",
             "Use claims with access mode ReadWriteMany.";
         InterfaceNotLiveMigratable: NeedsChange,
-            "The binding of the network interface does not permit migration.",
-            "Use the masquerade binding.";
+            "A network interface cannot be moved to another pod.",
+            "Use the masquerade binding, or on a single host a network of type `bridge` in place of a macvlan.";
         CPUModeNotLiveMigratable = "CPUModeLiveMigratable": NeedsChange,
             "No other node can run the guest's CPU model. The name is misspelled in KubeVirt.",
             "Choose a CPU model that several nodes have.";
@@ -248,7 +251,7 @@ reasons! {
             "The guest has volumes that were attached while it runs.",
             "Detach them, or restart the VM, before you migrate it.";
         SuccessfulHandOver: NotNeeded,
-            "The pod on the new node is ready, and virt-handler moves the guest.",
+            "The guest's new pod is ready, and virt-handler moves the guest.",
             "";
         SuccessfulEvict: NotNeeded,
             "The pod of a guest with an outdated launcher was evicted, as the update strategy wants it.",
@@ -257,7 +260,7 @@ reasons! {
             "The pod of a guest with an outdated launcher could not be evicted.",
             "Read the message: a disruption budget or the guest's eviction strategy keeps it.";
         SuccessfulMigration: NotNeeded,
-            "The guest runs on its new node.",
+            "The guest runs in its new pod.",
             "";
         FailedMigration: Transient,
             "A migration ended without success; the guest stays where it is.",
@@ -319,6 +322,12 @@ reasons! {
         VolumeNotUnmounted: Transient,
             "A volume that the guest has released could not be unmounted.",
             "Read the message; the next attempt follows by itself.";
+        MemoryDumpInProgress: Transient,
+            "The memory of the guest is being written to a claim; disks and migrations wait.",
+            "Wait for the end of the dump.";
+        MemoryDumpFailed: NeedsChange,
+            "The memory of a guest could not be written to a claim.",
+            "Read the message. If the claim has too little space, use a larger one, and request the dump again.";
         AttachmentPodFailed: Transient,
             "The pod that brings volumes to a running guest failed or was refused.",
             "Read the message, and describe the pod whose name begins with `hp-volume-`.";
@@ -542,7 +551,67 @@ reasons! {
             "The target of a clone was created.",
             "";
         PVCBound: NotNeeded,
-            "The claims of a clone have their data: its snapshot and restore are deleted.",
+            "The claims of a clone or an export have their data; the snapshot and restore of a clone are deleted.",
+            "";
+    }
+
+    Exports {
+        ExportInitializing = "Initializing": Transient,
+            "What is to be exported does not exist yet, or the export server cannot be created.",
+            "Create the object that the message names.";
+        ExportSourceInUse = "InUse": Transient,
+            "A guest or another pod uses the disks that are to be exported, and may write to them.",
+            "Stop the VM or the pod, or export a snapshot of the VM.";
+        ExporterPodPending = "PodPending": Transient,
+            "The export server is starting.",
+            "Read the message for the cause, if that takes long.";
+        ExporterPodReady = "PodReady": NotNeeded,
+            "The export can be downloaded.",
+            "";
+        ExportVMNotFound = "VMNotFound": NeedsChange,
+            "The VM to export does not exist.",
+            "Create the VM, or delete the export.";
+        VMNoVolumes: NeedsChange,
+            "The VM to export has no volume with a claim.",
+            "Export a VM with a claim or data volume.";
+        VMSnapshotNotFound: NeedsChange,
+            "The snapshot to export does not exist.",
+            "Create the snapshot, or delete the export.";
+        VMSnapshotNoVolumes: NeedsChange,
+            "The snapshot to export has no copies of disks.",
+            "Export a snapshot of a VM whose storage has volume snapshots.";
+        VolumesNotPopulated: Transient,
+            "A claim that is to be exported does not exist yet, or is being deleted.",
+            "";
+        ExportPVCNotFound = "PVCNotFound": NeedsChange,
+            "A claim that is to be exported does not exist, or is being deleted.",
+            "Create the claim, or delete the export.";
+        ExportPVCPending = "PVCPending": Transient,
+            "A claim that is to be exported does not have its volume or its data yet.",
+            "";
+        NotAllPVCsCreated: Transient,
+            "The claims that are restored from a snapshot for an export do not all exist.",
+            "Read the message for the cause.";
+        NotAllPVCsReady: Transient,
+            "The claims that are restored from a snapshot for an export are not all bound.",
+            "Read the message for the cause.";
+        AllPVCsReady: NotNeeded,
+            "The claims that are restored from a snapshot for an export have their data.",
+            "";
+        ExportPaused: NotNeeded,
+            "The export server was removed, because its source has changed or cannot be offered now.",
+            "";
+        ExporterPodCreated: NotNeeded,
+            "The pod of an export server was created.",
+            "";
+        ExporterPodFailedOrCompleted: NotNeeded,
+            "The pod of an export server has failed and is replaced.",
+            "";
+        SecretCreated: NotNeeded,
+            "The token of an export was created.",
+            "";
+        ServiceCreated: NotNeeded,
+            "The service of an export was created.",
             "";
     }
 
@@ -551,8 +620,23 @@ reasons! {
             "An interface has no network of the same name.",
             "Add the network to `spec.networks`.";
         SecondInterface: Permanent,
-            "Two interfaces are on the pod network.",
+            "Two interfaces are on one network.",
             "Remove one of them.";
+        NetworkDefinitionMissing: NeedsChange,
+            "A network attachment definition that a pod names does not exist, or the pod may not use it.",
+            "Create it in the namespace of the VMI or in `default`, or correct `networkName`. The VM then starts by itself.";
+        NetworkDefinitionInvalid: NeedsChange,
+            "The configuration in a network attachment definition is not valid.",
+            "Correct the setting that the message names. The VM then starts by itself.";
+        NetworkDefinitionNotSupported: NeedsChange,
+            "A network attachment definition needs a plugin or setting that a single host does not have.",
+            "Correct the setting that the message names. The VM then starts by itself.";
+        NetworkNotJoined: NeedsChange,
+            "A pod could not be connected to one of its secondary networks.",
+            "Create or correct what the message names, on the host or in the definition. The VM then starts by itself.";
+        NetworkNotAttached: NeedsChange,
+            "The pod has no interface on a secondary network of its VMI.",
+            "Install Multus on the cluster, or correct the network, and delete the VMI: its VM gets another one.";
         BadNetworkCidr: Permanent,
             "The address range of a network is not valid.",
             "Correct the field that the message names.";

@@ -167,7 +167,10 @@ mod tests {
                     let resources = rule["resources"].to_string();
                     let is_core = groups.contains("\"\"") || groups.contains("\"*\"");
                     let reaches = resources.contains("\"secrets\"") || resources.contains("\"*\"");
-                    assert!(!(is_core && reaches), "{name}: {rule}");
+                    // Exports have Secrets, which virt-controller creates and never reads.
+                    let only_creates =
+                        name == "kubevirt-controller" && rule["verbs"] == json!(["create"]);
+                    assert!(!(is_core && reaches) || only_creates, "{name}: {rule}");
                 }
             }
         }

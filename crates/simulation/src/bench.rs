@@ -175,6 +175,7 @@ pub async fn serve_controllers(server: &str) -> Result<()> {
         launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
         acceleration: AccelerationPolicy::ByNodes,
         uploads: Uploads::Refused,
+        exports: None,
         clock: Clock::system(),
         cluster: Configuration::new(NAMESPACE),
         concurrency: 8,

@@ -59,6 +59,7 @@ impl Starter {
             launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             uploads: Uploads::Refused,
+            exports: None,
             clock: Clock::starting_at(start.checked_add(since).unwrap_or(start)),
             cluster: Configuration::new(NAMESPACE),
             concurrency: 4,

@@ -89,7 +89,10 @@ mod tests {
             names.contains(&"virtualmachineinstances/vnc/screenshot"),
             "{names:?}"
         );
-        assert!(!names.contains(&"virtualmachines/memorydump"), "{names:?}");
+        assert!(
+            !names.contains(&"virtualmachineinstances/backup"),
+            "{names:?}"
+        );
         assert_eq!(list["groupVersion"], "subresources.kubevirt.io/v1");
     }
 }

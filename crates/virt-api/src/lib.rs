@@ -5,6 +5,7 @@
 //! - `discovery`, `openapi`: documents about the verbs, made from the same list;
 //! - `streams`: consoles and screens, connected byte by byte to the node of the guest;
 //! - `uploads`: tokens for uploads of disks, and the proxy that receives them;
+//! - `exports`: the proxy through which clients outside of the cluster download exports;
 //! - `webhooks`: HTTP around the pure functions of `admission`;
 //! - `metrics`: the metrics of this crate and the path `/metrics`;
 //! - `caller`: the user of a request, and the access check.
@@ -14,6 +15,7 @@
 
 mod caller;
 mod discovery;
+mod exports;
 mod fallback;
 mod metrics;
 mod node;
@@ -27,6 +29,7 @@ mod webhooks;
 
 pub use self::metrics::METRICS;
 pub use cluster_view::Configuration;
+pub use exports::ExportProxy;
 pub use installation::webhooks::{EVICT, EVICTION_PATH, MUTATE, VALIDATE, Webhook};
 pub use settings::{FrontProxy, Settings, WebhookCallers, run};
 pub use uploads::{Signer, UploadProxy, UploadTokens};

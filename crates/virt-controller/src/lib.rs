@@ -6,7 +6,7 @@
 //! `node` detects lost nodes and labels nodes with frequencies of the time stamp counter; `migration`
 //! moves running guests to other nodes; `data_volume` populates claims; `hotplug` brings volumes to running
 //! guests; `snapshot` copies the definition and disks of a VM, `restore` brings them back, `clone` makes another
-//! VM through both. One of several processes is active, elected by a lease.
+//! VM through both, `export` offers disks for download. One of several processes is active, elected by a lease.
 //!
 //! **Invariants**: at most two writes to a VMI per start, none when nothing changed; every write
 //! is an apply under [`MANAGER`] that fails when its base has changed; the names of children follow
@@ -18,6 +18,7 @@ mod caches;
 mod clone;
 mod container_disks;
 mod data_volume;
+mod export;
 mod gate;
 mod hotplug;
 mod migration;
@@ -35,6 +36,7 @@ mod vmi;
 mod wiring;
 
 pub use cluster_view::Configuration;
+pub use export::ExportProxy;
 pub use run::{AccelerationPolicy, Settings, Uploads, run};
 
 /// The field manager of all writes.

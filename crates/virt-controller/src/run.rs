@@ -11,13 +11,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::wiring::Wiring;
 use crate::{
-    clone, data_volume, hotplug, migration, node, replica_set, restore, snapshot, vm, vmi,
+    ExportProxy, clone, data_volume, export, hotplug, migration, node, replica_set, restore,
+    snapshot, vm, vmi,
 };
 
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 10] = [
+const REGISTER: [fn(&mut Wiring<'_>); 11] = [
     vm::register,
     vmi::register,
     node::register,
@@ -28,6 +29,7 @@ const REGISTER: [fn(&mut Wiring<'_>); 10] = [
     snapshot::register,
     restore::register,
     clone::register,
+    export::register,
 ];
 
 /// The settings of all controllers.
@@ -38,6 +40,8 @@ pub struct Settings {
     pub launcher: launcher_pod::Settings,
     pub acceleration: AccelerationPolicy,
     pub uploads: Uploads,
+    /// Where clients that are not in a pod download exports, if there is such a place.
+    pub exports: Option<ExportProxy>,
     pub clock: Clock,
     /// The administrator's configuration; [`run`] keeps it current.
     pub cluster: Configuration,

@@ -9,6 +9,8 @@ mod cluster;
 mod container_disks;
 #[path = "controllers/data_volumes.rs"]
 mod data_volumes;
+#[path = "controllers/exports.rs"]
+mod exports;
 #[path = "controllers/failpoints.rs"]
 mod failpoints;
 #[path = "controllers/frequencies.rs"]
@@ -21,8 +23,12 @@ mod imports;
 mod instancetypes;
 #[path = "controllers/interference.rs"]
 mod interference;
+#[path = "controllers/links.rs"]
+mod links;
 #[path = "controllers/lost_nodes.rs"]
 mod lost_nodes;
+#[path = "controllers/memory_dumps.rs"]
+mod memory_dumps;
 #[path = "controllers/migrations.rs"]
 mod migrations;
 #[path = "controllers/namespaces.rs"]

@@ -1,6 +1,7 @@
 //! Preparation of a pod for its guest: configures the pod's network, places libvirt's capability
 //! cache, hands over the disks, and renders the [`GuestPlan`] for the launcher. Idempotent.
 
+mod cluster;
 mod error;
 mod file_servers;
 mod hotplug;
@@ -9,19 +10,20 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use domain_xml::{
     Acceleration, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input, InterfaceFacts,
-    SmbiosFacts,
 };
-use host_net::NetworkNamespace;
+use host_net::{NetError, NetworkNamespace};
 use k8s_openapi::api::core::v1::Pod;
-use kubevirt_api::{VirtualMachineInstance, vmi_status::VolumeStatus};
+use kubevirt_api::{
+    VirtualMachineInstance, cluster_config::KubeVirtConfiguration, vmi_status::VolumeStatus,
+};
 use launcher_channel::{Credential, GuestPlan};
 use model::{Propagation, Supported};
-use net_plan::Observed;
+use net_plan::{Observed, PodInterface};
 use rustix::fs::{Mode, OFlags};
 
 use crate::{
     capabilities::Capabilities,
-    guest::{PreparedStatus, grace_seconds, pauses_agent_probes},
+    guest::{Attached, PreparedStatus, grace_seconds, pauses_agent_probes},
     host_cpus,
     launcher::{Peer, Right},
     pods_dir::{PodUid, PodsDir},
@@ -31,11 +33,6 @@ use crate::{
 pub(crate) use self::error::PrepareError;
 pub(crate) use self::hotplug::hot_disks;
 
-/// Interval at which the balloon reports the guest's memory.
-const BALLOON_STATS_SECONDS: u32 = 10;
-/// The pod's interface on the pod network.
-const POD_INTERFACE: &str = "eth0";
-
 /// The input of [`prepare`].
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
@@ -44,6 +41,8 @@ pub(crate) struct Request<'a> {
     pub(crate) pod_uid: &'a PodUid,
     pub(crate) pods_dir: &'a PodsDir,
     pub(crate) capabilities: &'a Capabilities,
+    /// The settings of the cluster.
+    pub(crate) settings: &'a KubeVirtConfiguration,
     pub(crate) peer: Arc<Peer>,
 }
 
@@ -62,6 +61,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         pod_uid,
         pods_dir,
         capabilities,
+        settings,
         peer,
     } = request;
     let claims = Claims::of(pod);
@@ -71,7 +71,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     let guest = Supported::of(vmi)?;
     let prepare = volumes::steps(&guest, &claims)?;
     let filesystems = file_servers::of(&guest, pod)?;
-    let network = plumb(&guest, &peer).await?;
+    let network = plumb(&guest, Attached::of(pod).primary(), &peer).await?;
     failpoints::after("virt-handler/prepare/plumb");
     let private = pods_dir.open(pod_uid, "private")?;
     let uid = vmi.metadata.uid.clone().unwrap_or_default();
@@ -97,8 +97,9 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         direct_io,
         hotplugged: BTreeSet::new(),
         interfaces: network.interfaces.iter().map(interface_facts).collect(),
-        smbios: SmbiosFacts::defaults(),
-        balloon_stats_seconds: BALLOON_STATS_SECONDS,
+        smbios: cluster::smbios(settings),
+        balloon_stats_seconds: cluster::balloon_stats_seconds(settings),
+        free_page_reporting: cluster::reports_free_pages(settings),
         efi: EfiFirmware::debian(),
         block_size,
         cpus,
@@ -109,6 +110,8 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         facts: &facts,
     };
     let domain_xml = domain_xml::render(&input)?;
+    let bound_interfaces = network.bound_interfaces();
+    let bound_interfaces = bound_interfaces.map(ToOwned::to_owned).collect();
     let plan = GuestPlan {
         vmi_uid: uid,
         domain_name: guest.domain_name(),
@@ -143,6 +146,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     Ok(Prepared {
         plan,
         status: PreparedStatus {
+            bound_interfaces,
             interfaces: network.status,
             volumes,
         },
@@ -192,25 +196,44 @@ fn host_cpus(
     Ok((cpus, host_cpus::cells(system)?))
 }
 
-/// Observes the pod's interface, plans its network and applies the plan, in the pod's namespace.
-async fn plumb(guest: &Supported<'_>, peer: &Peer) -> Result<net_plan::Plan, PrepareError> {
+/// Observes the pod's interfaces, plans its network and applies the plan, in the pod's namespace.
+async fn plumb(
+    guest: &Supported<'_>,
+    primary: &str,
+    peer: &Peer,
+) -> Result<net_plan::Plan, PrepareError> {
     if guest.interfaces.is_empty() {
         return Ok(net_plan::Plan::default());
     }
     let namespace = NetworkNamespace::of(peer.network_namespace()?, guest.name());
     let resolv_conf = peer.resolv_conf()?;
-    let observe = |net: &mut host_net::Net| host_net::observe_interface(net, POD_INTERFACE);
-    let interface = host_net::in_namespace(namespace.clone(), observe).await?;
-    let plan = net_plan::plan(
-        guest,
-        &Observed {
-            interface,
-            resolv_conf,
-        },
-    )?;
+    let names = net_plan::pod_interfaces(guest, primary);
+    let observe = move |net: &mut host_net::Net| observe_interfaces(net, &names);
+    let observed = Observed {
+        primary: primary.to_owned(),
+        interfaces: host_net::in_namespace(namespace.clone(), observe).await?,
+        resolv_conf,
+    };
+    let plan = net_plan::plan(guest, &observed)?;
     let plumbing = plan.plumbing.clone();
     host_net::in_namespace(namespace, move |net| host_net::plumb(net, &plumbing)).await?;
     Ok(plan)
+}
+
+/// Those of the named interfaces that exist.
+fn observe_interfaces(
+    net: &mut host_net::Net,
+    names: &[String],
+) -> Result<Vec<PodInterface>, NetError> {
+    let mut found = Vec::new();
+    for name in names {
+        match host_net::observe_interface(net, name) {
+            Ok(interface) => found.push(interface),
+            Err(NetError::NoSuchLink { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }
 
 fn interface_facts(interface: &net_plan::GuestInterface) -> InterfaceFacts {

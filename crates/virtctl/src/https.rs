@@ -1,5 +1,7 @@
 //! Requests to servers other than the API server: the upload proxy and export servers.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use http::Uri;
 use hyper::{
@@ -15,6 +17,9 @@ use hyper_util::{
 };
 use kube::client::ConfigExt;
 use tower::{BoxError, Service};
+
+/// Silence after which the connection is checked.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// How the server proves who it is.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +40,8 @@ where
 {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
+    // A server may say nothing for long while it works. Routers on the way forget silent connections.
+    connector.set_keepalive(Some(KEEPALIVE));
     client_over(trust, connector)
 }
 

@@ -16,6 +16,8 @@ const READ: &[Method] = &[Method::GET];
 const CREATE: &[Method] = &[Method::POST];
 const READ_OR_CREATE: &[Method] = &[Method::GET, Method::POST];
 const READ_OR_DELETE: &[Method] = &[Method::GET, Method::DELETE];
+const ANY_OF_ONE: &[Method] = &[Method::GET, Method::PUT, Method::DELETE];
+const DELETE: &[Method] = &[Method::DELETE];
 const CALL: &[Method] = &[Method::PUT];
 
 /// Methods and paths; `*` is one name.
@@ -42,7 +44,7 @@ const REQUESTS: &[(&[Method], &str)] = &[
         "/apis/kubevirt.io/v1/namespaces/*/virtualmachines",
     ),
     (
-        READ_OR_DELETE,
+        ANY_OF_ONE,
         "/apis/kubevirt.io/v1/namespaces/*/virtualmachines/*",
     ),
     (
@@ -53,6 +55,30 @@ const REQUESTS: &[(&[Method], &str)] = &[
         READ_OR_DELETE,
         "/apis/kubevirt.io/v1/namespaces/*/virtualmachineinstances/*",
     ),
+    (
+        READ_OR_CREATE,
+        "/apis/snapshot.kubevirt.io/v1beta1/namespaces/*/virtualmachinesnapshots",
+    ),
+    (
+        DELETE,
+        "/apis/snapshot.kubevirt.io/v1beta1/namespaces/*/virtualmachinesnapshots/*",
+    ),
+    (
+        READ_OR_CREATE,
+        "/apis/snapshot.kubevirt.io/v1beta1/namespaces/*/virtualmachinerestores",
+    ),
+    (
+        DELETE,
+        "/apis/snapshot.kubevirt.io/v1beta1/namespaces/*/virtualmachinerestores/*",
+    ),
+    (
+        READ_OR_CREATE,
+        "/apis/clone.kubevirt.io/v1beta1/namespaces/*/virtualmachineclones",
+    ),
+    (
+        DELETE,
+        "/apis/clone.kubevirt.io/v1beta1/namespaces/*/virtualmachineclones/*",
+    ),
 ];
 
 const SUBRESOURCES: &str = "/apis/subresources.kubevirt.io/v1/namespaces/*/";
@@ -62,10 +88,22 @@ const VERBS: &[(&[Method], &str, Pass)] = &[
     (CALL, "virtualmachines/*/start", Pass::Request),
     (CALL, "virtualmachines/*/stop", Pass::Request),
     (CALL, "virtualmachines/*/restart", Pass::Request),
+    (CALL, "virtualmachines/*/migrate", Pass::Request),
+    (CALL, "virtualmachines/*/addvolume", Pass::Request),
+    (CALL, "virtualmachines/*/removevolume", Pass::Request),
+    (CALL, "virtualmachines/*/memorydump", Pass::Request),
+    (CALL, "virtualmachines/*/removememorydump", Pass::Request),
     (CALL, "virtualmachineinstances/*/pause", Pass::Request),
     (CALL, "virtualmachineinstances/*/unpause", Pass::Request),
     (CALL, "virtualmachineinstances/*/softreboot", Pass::Request),
     (CALL, "virtualmachineinstances/*/reset", Pass::Request),
+    (CALL, "virtualmachineinstances/*/addvolume", Pass::Request),
+    (
+        CALL,
+        "virtualmachineinstances/*/removevolume",
+        Pass::Request,
+    ),
+    (READ, "virtualmachineinstances/*/usage", Pass::Request),
     (READ, "virtualmachineinstances/*/console", Pass::Stream),
     (READ, "virtualmachineinstances/*/vnc", Pass::Stream),
 ];
@@ -120,6 +158,18 @@ mod tests {
             ),
             (Method::POST, VMS.to_owned(), Pass::Request),
             (Method::DELETE, format!("{VMS}/vm.1"), Pass::Request),
+            (Method::PUT, format!("{VMS}/vm.1"), Pass::Request),
+            (
+                Method::POST,
+                "/apis/snapshot.kubevirt.io/v1beta1/namespaces/n/virtualmachinesnapshots"
+                    .to_owned(),
+                Pass::Request,
+            ),
+            (
+                Method::GET,
+                format!("{SUB}/virtualmachineinstances/a/usage"),
+                Pass::Request,
+            ),
             (
                 Method::PUT,
                 format!("{SUB}/virtualmachines/a/start"),
@@ -154,7 +204,12 @@ mod tests {
                 "/api/v1/namespaces/n/serviceaccounts/a/token".to_owned(),
             ),
             (Method::DELETE, VMS.to_owned()),
-            (Method::PUT, format!("{VMS}/a")),
+            (Method::PATCH, format!("{VMS}/a")),
+            (Method::PUT, format!("{VMS}/a/status")),
+            (
+                Method::PUT,
+                "/apis/kubevirt.io/v1/namespaces/n/virtualmachineinstances/a".to_owned(),
+            ),
             (Method::GET, format!("{VMS}/..")),
             (Method::GET, format!("{VMS}/%2e%2e")),
             (Method::GET, format!("{VMS}/a/../../../secrets")),

@@ -25,6 +25,15 @@ pub(crate) fn error(code: StatusCode, message: &str) -> Response {
     json(code, &status)
 }
 
+/// The tab has no key. The header tells it from a rejection by the API server, of the user's credentials.
+pub(crate) fn unauthorized(message: &str) -> Response {
+    let mut response = error(StatusCode::UNAUTHORIZED, message);
+    let scheme = HeaderValue::from_static("Bearer realm=\"console\"");
+    let headers = response.headers_mut();
+    headers.insert(header::WWW_AUTHENTICATE, scheme);
+    response
+}
+
 /// Sends the browser to the page.
 pub(crate) fn to_page() -> Response {
     let mut response = Response::new(Body::empty());

@@ -104,7 +104,7 @@ async fn answer(State(shared): State<Shared>, request: Request) -> Response {
     }
     if !is_signed_in(&shared.console.sessions, request.headers()) {
         let message = "not signed in: open the link that virtctl printed last";
-        return respond::error(StatusCode::UNAUTHORIZED, message);
+        return respond::unauthorized(message);
     }
     if let Some(subject) = path.strip_prefix(WHY) {
         return explain(&shared.console, request.method(), subject).await;
@@ -171,8 +171,7 @@ async fn redeem(console: &Console, request: Request) -> Response {
             let answer = json!({"key": key, "namespace": console.namespace});
             respond::json(StatusCode::OK, &answer)
         }
-        Ok(None) => respond::error(
-            StatusCode::UNAUTHORIZED,
+        Ok(None) => respond::unauthorized(
             "the link was used already, or is an old one: open the link that virtctl printed last",
         ),
         Err(error) => respond::error(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),

@@ -15,6 +15,8 @@ use crate::{suites, workspace::root};
 
 /// The suite of the pod supervisor.
 const POD_TESTS: &str = "pod-supervisor/pods";
+/// The suite of the pod network.
+const NETWORK_TESTS: &str = "pod-network/network";
 
 /// Writes the archive, with more files under their names. Tests that are not current are built.
 pub(super) fn pack(scenario: &Scenario, more: &[(String, PathBuf)], to: &Path) -> Result<()> {
@@ -23,6 +25,9 @@ pub(super) fn pack(scenario: &Scenario, more: &[(String, PathBuf)], to: &Path) -
     for part in scenario.parts {
         match part {
             Part::PodTests => files.extend(pod_tests()?),
+            Part::NetworkTests => {
+                files.push(("programs/deps/network".to_owned(), suite(NETWORK_TESTS)?));
+            }
             Part::Ourselves => files.push(("programs/xtask".to_owned(), power_cut::program()?)),
         }
     }
@@ -35,13 +40,16 @@ pub(super) fn pack_nothing(to: &Path) -> Result<()> {
     write(&[], to)
 }
 
+/// The program of a suite.
+fn suite(name: &str) -> Result<PathBuf> {
+    let suites = suites::build()?;
+    let suite = suites.into_iter().find(|suite| suite.name == name);
+    Ok(suite.with_context(|| format!("no suite {name}"))?.program)
+}
+
 /// The tests look for the program in the directory above their own.
 fn pod_tests() -> Result<[(String, PathBuf); 2]> {
-    let suites = suites::build()?;
-    let suite = suites.into_iter().find(|suite| suite.name == POD_TESTS);
-    let tests = suite
-        .with_context(|| format!("no suite {POD_TESTS}"))?
-        .program;
+    let tests = suite(POD_TESTS)?;
     let directory = tests.ancestors().nth(2).context("a target directory")?;
     let program = directory.join("pod-supervisor");
     anyhow::ensure!(

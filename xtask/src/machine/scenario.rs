@@ -21,6 +21,8 @@ pub(super) struct Scenario {
 pub(super) enum Part {
     /// `programs/deps/pods`, the tests of the pod supervisor, and `programs/pod-supervisor`.
     PodTests,
+    /// `programs/deps/network`, the tests of the pod network.
+    NetworkTests,
     /// `programs/xtask`, this program.
     Ourselves,
 }
@@ -35,7 +37,7 @@ pub(super) enum Expectation {
     PowerCut,
 }
 
-pub(super) static ALL: [Scenario; 5] = [
+pub(super) static ALL: [Scenario; 6] = [
     Scenario {
         name: "devices",
         summary: "which devices containers can use with control groups of version 2 only",
@@ -58,6 +60,15 @@ pub(super) static ALL: [Scenario; 5] = [
         name: "apparmor",
         summary: "containers under a kernel that enforces AppArmor profiles",
         parts: &[Part::PodTests],
+        expectation: Expectation::Tests,
+        memory_mib: 1024,
+        limit_seconds: 900,
+        in_ci: false,
+    },
+    Scenario {
+        name: "networks",
+        summary: "pod networks on a kernel whose bridges separate VLANs",
+        parts: &[Part::NetworkTests],
         expectation: Expectation::Tests,
         memory_mib: 1024,
         limit_seconds: 900,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use launcher_channel::{
@@ -11,9 +10,9 @@ use launcher_channel::{
 };
 
 use crate::bundle::{self, Bundle};
-use crate::failpoints::{ARMED, call};
+use crate::failpoints::{armed_pod, call};
 use crate::handler::Handler;
-use crate::{acpi_plan, pod, pod_with, wait_for_boot, with_devices};
+use crate::{acpi_plan, pod, wait_for_boot, with_devices};
 
 const ROUNDS: usize = 10;
 const DEVICES: &str = "<controller type='scsi' index='0' model='virtio-scsi'/>
@@ -21,7 +20,7 @@ const DEVICES: &str = "<controller type='scsi' index='0' model='virtio-scsi'/>
       <target dev='sdb' bus='sata'/><readonly/><alias name='ua-cd'/></disk>";
 
 /// Makes a place for the volume, as virt-handler mounts it.
-fn bring(pod: &Bundle, volume: &str) {
+pub(crate) fn bring(pod: &Bundle, volume: &str) {
     let directory = pod.run_dir().join("kubevirt/hotplug-disks").join(volume);
     fs::create_dir_all(&directory).unwrap();
     std::os::unix::fs::chown(&directory, Some(bundle::UID), None).unwrap();
@@ -156,19 +155,7 @@ async fn impossible_disk_is_a_failure_and_does_not_hold_up_others() {
 
 #[tokio::test]
 async fn disks_are_right_after_a_kill_at_every_failpoint() {
-    let environment = format!(
-        "VIRT_LAUNCHER_LOG=debug {}=/run/{ARMED}",
-        ::failpoints::VARIABLE
-    );
-    let pod = pod_with(&environment);
-    let file = pod.run_dir().join(ARMED);
-    let names = ::failpoints::NAMES.lines();
-    let names: Vec<_> = names
-        .filter(|name| name.starts_with("virt-launcher/disks/"))
-        .collect();
-    assert_eq!(names.len(), 3);
-    fs::write(&file, names.join("\n") + "\n").unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    let (pod, file) = armed_pod("virt-launcher/disks/", 3);
     let plan = with_devices(acpi_plan(&pod), DEVICES);
     call(&pod, &Request::Sync(Box::new(plan))).await;
     wait_for_boot(&pod);

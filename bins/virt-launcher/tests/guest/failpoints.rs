@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -24,8 +24,27 @@ const PARALLEL: usize = 3;
 /// The file with the armed failpoints, in the pod.
 pub(crate) const ARMED: &str = "private/failpoints";
 
+/// A pod whose launcher is killed at each failpoint of this prefix, and the file with those that are left.
+pub(crate) fn armed_pod(prefix: &str, count: usize) -> (Bundle, PathBuf) {
+    let environment = format!(
+        "VIRT_LAUNCHER_LOG=debug {}=/run/{ARMED}",
+        ::failpoints::VARIABLE
+    );
+    let pod = pod_with(&environment);
+    let file = pod.run_dir().join(ARMED);
+    let names = ::failpoints::NAMES.lines();
+    let names: Vec<_> = names.filter(|name| name.starts_with(prefix)).collect();
+    assert_eq!(names.len(), count);
+    fs::write(&file, names.join("\n") + "\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    (pod, file)
+}
+
 /// Covered by the test of hot-plugged disks.
 const DISKS: &str = "virt-launcher/disks/";
+
+/// Covered by the test of memory dumps.
+const DUMPS: &str = "virt-launcher/dump/";
 
 /// Covered by the test of migrations.
 const MIGRATION: [&str; 4] = [
@@ -39,7 +58,7 @@ const MIGRATION: [&str; 4] = [
 fn partition() -> (Vec<&'static str>, Vec<&'static str>) {
     let all = ::failpoints::NAMES.lines();
     all.filter(|name| name.starts_with(PREFIX) && !name.starts_with(AGENT))
-        .filter(|name| !name.starts_with(DISKS))
+        .filter(|name| !name.starts_with(DISKS) && !name.starts_with(DUMPS))
         .filter(|name| !MIGRATION.iter().any(|own| name.starts_with(own)))
         .partition(|name| name.starts_with(FILES))
 }

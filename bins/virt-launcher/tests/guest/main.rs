@@ -8,6 +8,7 @@ mod bundle;
 mod handler;
 
 mod disks;
+mod dumps;
 mod failpoints;
 mod lifecycle;
 mod migration;

@@ -104,7 +104,7 @@ pub const ALL: &[Rule<Check>] = &[
     Rule::new("volumes.virtiofs", Subject::Volumes, "PVCs as filesystems without their feature gate", volumes::virtiofs),
     Rule::new("volumes.credentials", Subject::Volumes, "access credentials without exactly one kind, source or propagation method", credentials::credentials),
     Rule::new("networks.single-pod", Subject::Networks, "more than one pod or default network", networks::single_pod),
-    Rule::new("networks.types", Subject::Networks, "networks without exactly one type, or without name of the attachment", networks::types),
+    Rule::new("networks.types", Subject::Networks, "networks without exactly one type or a valid name of the attachment, or too many of them", networks::types),
     Rule::new("networks.names", Subject::Networks, "network names that are repeated or have no interface", networks::names),
     Rule::new("networks.claims", Subject::Networks, "networks by resource claim: feature gate, combinations, binding, names", networks::claims),
     Rule::new("interfaces.names", Subject::Networks, "interface names that are repeated, without network or with invalid characters", networks::interface_names),

@@ -11,12 +11,15 @@ use validation::Violation;
 use super::{
     disks::pci_address_problem,
     input::{Input, Occasion, given, repeated},
+    names::{dns_label_problem, dns_subdomain_problem},
 };
 
 const MODELS: &[&str] = &[
     "virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139",
 ];
 const PRIVATE_OPTIONS: std::ops::RangeInclusive<i64> = 224..=254;
+/// More than a guest has slots for: each is a request to the API server, again and again while one is missing.
+const MAX_NETWORKS: usize = 64;
 /// The gateway's address on the link of a masqueraded interface.
 const RESERVED_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
 
@@ -52,16 +55,30 @@ pub(super) fn types(input: &Input<'_>) -> Vec<Violation> {
                 found.push(input.required(&format!("networks[{i}]"), detail));
             }
         }
-        if network
-            .multus
-            .as_ref()
-            .is_some_and(|multus| multus.network_name.is_empty())
-        {
+        let Some(multus) = &network.multus else {
+            continue;
+        };
+        let path = format!("networks[{i}].multus.networkName");
+        if multus.network_name.is_empty() {
             let detail = "empty; name a NetworkAttachmentDefinition";
-            found.push(input.required(&format!("networks[{i}].multus.networkName"), detail));
+            found.push(input.required(&path, detail));
+        } else if let Some(detail) = definition_problem(&multus.network_name) {
+            found.push(input.invalid(&path, detail));
         }
     }
+    if input.spec.networks.len() > MAX_NETWORKS {
+        let detail = format!("more than {MAX_NETWORKS} networks; remove some");
+        found.push(input.invalid("networks", detail));
+    }
     found
+}
+
+/// Why no `NetworkAttachmentDefinition` has this name, with its namespace in front if it has one.
+fn definition_problem(name: &str) -> Option<String> {
+    let Some((namespace, name)) = name.split_once('/') else {
+        return dns_subdomain_problem(name);
+    };
+    dns_label_problem(namespace).or_else(|| dns_subdomain_problem(name))
 }
 
 pub(super) fn single_pod(input: &Input<'_>) -> Vec<Violation> {

@@ -9,6 +9,7 @@ use kubevirt_api::{
     VirtualMachineInstance, annotations, conditions, labels, vmi::EvictionStrategy,
     vmi_status::VirtualMachineInstanceConditionType,
 };
+use reasons::Reason;
 use serde_json::{Value, json};
 
 /// Component label of pods that hold hot-plugged volumes of a running guest.
@@ -104,16 +105,24 @@ pub fn decide_for_launcher(
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     let full_name = format!("{namespace}/{name}");
     let status = vmi.status.clone().unwrap_or_default();
-    let is_migratable = conditions::is_true(
-        &status.conditions,
-        &VirtualMachineInstanceConditionType::LiveMigratable,
-    );
+    let kind = VirtualMachineInstanceConditionType::LiveMigratable;
+    let condition = conditions::find(&status.conditions, &kind);
+    let condition = condition.filter(|condition| condition.status == conditions::TRUE);
+    let stays = condition.is_some_and(|condition| {
+        condition.reason.as_deref() == Some(Reason::OnlyWithinNode.as_str())
+    });
+    let can_leave = condition.is_some() && !stays;
     let strategy = vmi.spec.eviction_strategy.as_ref();
-    match (strategy.unwrap_or(&config.eviction_strategy), is_migratable) {
+    match (strategy.unwrap_or(&config.eviction_strategy), can_leave) {
         (LiveMigrate, false) => {
+            let why = if stays {
+                "cannot leave its node, which is the only one"
+            } else {
+                "is not migratable"
+            };
             return Decision::RetryLater(format!(
-                "VirtualMachineInstance {name:?} must be migrated but is not migratable; stop it, or \
-                 set its evictionStrategy to None"
+                "VirtualMachineInstance {name:?} must be migrated but {why}; stop it, or set its \
+                 evictionStrategy to None"
             ));
         }
         (LiveMigrate | LiveMigrateIfPossible, true) | (External, _) => {}
@@ -178,13 +187,17 @@ mod tests {
         })
     }
 
+    /// `LiveMigratable` of guests that do not leave their node.
+    const ONLY_WITHIN_NODE: &str = "True, OnlyWithinNode";
+
     fn instance(strategy: &str, migratable: &str) -> VirtualMachineInstance {
+        let (migratable, reason) = migratable.split_once(", ").unwrap_or((migratable, ""));
         read(json!({
             "metadata": { "name": "a" },
             "spec": { "evictionStrategy": strategy },
             "status": {
                 "nodeName": "one",
-                "conditions": [{ "type": "LiveMigratable", "status": migratable }],
+                "conditions": [{ "type": "LiveMigratable", "status": migratable, "reason": reason }],
             },
         }))
     }
@@ -235,6 +248,8 @@ mod tests {
             ("LiveMigrateIfPossible", "True", "evacuate"),
             ("LiveMigrate", "False", "later"),
             ("LiveMigrate", "True", "evacuate"),
+            ("LiveMigrateIfPossible", ONLY_WITHIN_NODE, "allow"),
+            ("LiveMigrate", ONLY_WITHIN_NODE, "later"),
             ("External", "False", "evacuate"),
             ("External", "True", "evacuate"),
         ] {
@@ -276,7 +291,7 @@ mod tests {
         assert!(message(&vmi).starts_with("Evacuation in progress"));
     }
 
-    /// In this version no guest is migratable, and a mark from an earlier one is never cleared.
+    /// A mark is not cleared when its guest stops being migratable.
     #[test]
     fn marked_guest_that_cannot_migrate_is_answered_like_an_unmarked_one() {
         let config = ClusterConfig::default();

@@ -3,7 +3,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::{Subresource, discovery, meta};
+use crate::{
+    Subresource, discovery, meta,
+    protobuf::wire::{Wire, fields},
+};
 
 fn resources() -> Vec<Resource> {
     let verbs = [
@@ -251,4 +254,116 @@ fn document_of_an_aggregated_server_is_merged_below_its_group() {
         own.shift_remove(added);
     }
     assert_eq!(merged, before, "everything else is as it was");
+}
+
+/// The strings and messages in that field of a message.
+fn parts(message: &[u8], number: u64) -> Vec<&[u8]> {
+    let fields = fields(message).map(|field| field.expect("it is well formed"));
+    fields
+        .filter_map(|field| match field {
+            (found, Wire::Bytes(bytes)) if found == number => Some(bytes),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The only string or message at the end of a path of fields.
+#[track_caller]
+fn part<'a>(message: &'a [u8], path: &[u64]) -> &'a [u8] {
+    path.iter().fold(message, |message, number| {
+        let found = parts(message, *number);
+        assert_eq!(found.len(), 1, "field {number} of {path:?}");
+        found[0]
+    })
+}
+
+fn string(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("it is text")
+}
+
+/// Values by name: maps are lists of messages with a name (1) and a value (2).
+fn named(message: &[u8], number: u64) -> Vec<(&str, &[u8])> {
+    let pairs = parts(message, number).into_iter();
+    pairs
+        .map(|pair| (string(part(pair, &[1])), part(pair, &[2])))
+        .collect()
+}
+
+#[track_caller]
+fn value<'a>(message: &'a [u8], number: u64, name: &str) -> &'a [u8] {
+    let all = named(message, number);
+    let found = all.iter().find(|(found, _)| *found == name);
+    found.expect(name).1
+}
+
+fn keys(map: &Value) -> Vec<&str> {
+    let map = map.as_object().expect("a map");
+    map.keys().map(String::as_str).collect()
+}
+
+/// The numbers are those of `OpenAPIv2.proto` of gnostic, which kubectl decodes with.
+#[test]
+fn version_two_as_protobuf_is_decoded_by_the_numbers_of_its_messages() {
+    let document = v2(&resources(), "v1.33.0");
+    let bytes = to_protobuf(&document);
+    let [swagger, version] = [&[1][..], &[2, 2]].map(|path| string(part(&bytes, path)));
+    assert_eq!((swagger, version), ("2.0", "v1.33.0"));
+
+    // Document: paths 8; Paths: path 2. Document: definitions 9; Definitions: additional_properties 1.
+    let (paths, definitions) = (part(&bytes, &[8]), part(&bytes, &[9]));
+    for (decoded, map) in [
+        (named(paths, 2), &document["paths"]),
+        (named(definitions, 1), &document["definitions"]),
+    ] {
+        let names: Vec<&str> = decoded.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, keys(map));
+    }
+
+    // PathItem: patch 8, parameters 9. Operation: consumes 7, parameters 8, responses 9, extensions 13.
+    let path = "/api/v1/namespaces/{namespace}/pods/{name}";
+    let (item, expected) = (value(paths, 2, path), &document["paths"][path]);
+    let patch = part(item, &[8]);
+    let consumes: Vec<&str> = parts(patch, 7).into_iter().map(string).collect();
+    assert_eq!(json!(consumes), expected["patch"]["consumes"]);
+    // Any: yaml 2.
+    let kind = value(patch, 13, "x-kubernetes-group-version-kind");
+    let kind: Value = serde_json::from_slice(part(kind, &[2])).expect("it is JSON");
+    assert_eq!(kind["kind"], "Pod");
+    // Responses: response_code 1; ResponseValue: response 1; Response: description 1, schema 2.
+    let done = part(value(part(patch, &[9]), 1, "200"), &[1]);
+    let schema = &expected["patch"]["responses"]["200"]["schema"]["$ref"];
+    assert_eq!(string(part(done, &[2, 1, 1])), schema);
+
+    // ParametersItem: parameter 1. Parameter: body 1, any other 2, of these: query 3, path 4. The name is 2 in
+    // the body's message and 4 in the others.
+    let name = |parameter: &&[u8]| {
+        let parameter = part(parameter, &[1]);
+        let name = match (&parts(parameter, 1)[..], &parts(parameter, 2)[..]) {
+            ([body], []) => part(body, &[2]),
+            ([], [other]) if parts(other, 3).is_empty() => part(other, &[4, 4]),
+            ([], [other]) => part(other, &[3, 4]),
+            found => panic!("it has one place, not {found:?}"),
+        };
+        string(name).to_owned()
+    };
+    for (decoded, parameters) in [
+        (parts(item, 9), &expected["parameters"]),
+        (parts(patch, 8), &expected["patch"]["parameters"]),
+    ] {
+        let names: Vec<String> = decoded.iter().map(name).collect();
+        let expected = parameters.as_array().expect("some").iter();
+        let expected: Vec<&str> = expected.filter_map(|one| one["name"].as_str()).collect();
+        assert!(!names.is_empty());
+        assert_eq!(names, expected);
+    }
+
+    // Schema: properties 25 (additional_properties 1), type 22 (value 1), items 23 (schema 1), $ref 1,
+    // extensions 31.
+    let fields = part(value(definitions, 1, "PodSpec"), &[25]);
+    let containers = value(fields, 1, "containers");
+    assert_eq!(string(part(containers, &[22, 1])), "array");
+    let element = string(part(containers, &[23, 1, 1]));
+    assert_eq!(element, "#/definitions/Container");
+    let key = value(containers, 31, "x-kubernetes-patch-merge-key");
+    assert_eq!(part(key, &[2]), b"\"name\"");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use e2e::{replica_set, tiny_vm};
+use e2e::{Environment as _, NAMESPACE, replica_set, tiny_vm};
 use serde_json::Value;
 
 use crate::{TestNamespace, test_namespace};
@@ -156,4 +156,19 @@ async fn discovery_and_explain_work() {
     ] {
         assert!(names.contains(name), "{name} in {names:?}");
     }
+}
+
+/// Tools read from this object whether the installation works, and its version.
+#[tokio::test]
+async fn installation_becomes_available() {
+    let test = test_namespace().await;
+    let in_installation = async |arguments: &[&str]| {
+        let all = [&["--namespace", NAMESPACE], arguments].concat();
+        test.environment.kubectl(&all, b"").await.success()
+    };
+    let condition = "--for=condition=Available";
+    in_installation(&["wait", "kv/kubevirt", condition, "--timeout=120s"]).await;
+    let path = "--output=jsonpath={.status.observedKubeVirtVersion}";
+    let version = in_installation(&["get", "kv/kubevirt", path]).await;
+    assert_eq!(version, "v1.9.0");
 }

@@ -95,6 +95,40 @@ async fn failing_images_of_guests_are_distinguished() {
     }
 }
 
+/// virt-controller waits for the claim, a kubelet for the other objects.
+#[tokio::test]
+async fn missing_objects_of_guests_are_named() {
+    let test = crate::test_namespace().await;
+    let cases = [
+        (
+            "no-claim",
+            json!({"persistentVolumeClaim": {"claimName": "absent"}}),
+            answer("claim-missing", "pvc/absent", "get pvc"),
+        ),
+        (
+            "no-secret",
+            json!({"secret": {"secretName": "absent-secret"}}),
+            answer("secret-missing", "secret/absent-secret", "get secret"),
+        ),
+        (
+            "no-files",
+            json!({"configMap": {"name": "absent-map"}}),
+            answer(
+                "config-map-missing",
+                "configmap/absent-map",
+                "get configmap",
+            ),
+        ),
+    ];
+    let vms = cases
+        .iter()
+        .map(|(name, source, _)| tiny_vm(name).disk(source));
+    test.apply_all(vms).await;
+    for (name, _, expected) in cases {
+        test.why_answers(name, expected).await;
+    }
+}
+
 /// The guest writes more than the pod's limit of local storage, and the kubelet evicts the pod.
 #[tokio::test]
 async fn eviction_by_the_kubelet_is_explained() {

@@ -9,6 +9,7 @@ mod bad_input;
 mod causes;
 mod component_replicas;
 mod draining;
+mod images;
 mod migration;
 mod policies;
 mod rights;

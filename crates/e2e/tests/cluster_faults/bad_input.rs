@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
-use e2e::{DEADLINE, Environment, NAMESPACE, answer, tiny_vm, wait_for, wait_for_within};
+use e2e::{
+    DEADLINE, Environment, NAMESPACE, answer, later_answer, tiny_vm, wait_for, wait_for_within,
+};
 use installation::Settings;
 use jiff::{SignedDuration, Timestamp};
 use kube::{
@@ -135,19 +137,6 @@ async fn wait_event(test: &TestNamespace, namespace: &str, reason: &str, text: &
     .await
 }
 
-/// Runs `virtctl why` until its output has this text.
-async fn why(test: &TestNamespace, name: &str, text: &[&str]) {
-    until("explained", || async {
-        let output = test.virtctl(&["why", name]).await.stdout;
-        if text.iter().all(|part| output.contains(part)) {
-            Ok(())
-        } else {
-            Err(output)
-        }
-    })
-    .await;
-}
-
 fn of_cluster(test: &TestNamespace, group: &str, kind: &str) -> Api<DynamicObject> {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
     Api::all_with(test.client.clone(), &kind)
@@ -193,7 +182,9 @@ async fn wrong_component_image_keeps_old_pods_and_is_reported() {
     test.apply(&tiny_vm("waits").spec("nodeSelector", nowhere))
         .await;
     test.wait_vm_status("waits", "ErrorUnschedulable").await;
-    why(&test, "waits", &["[component-image]", NO_IMAGE]).await;
+    let next = "kubectl -n kubevirt describe pod virt-controller-";
+    let expected = answer("component-image", NO_IMAGE, next);
+    test.why_answers("waits", expected).await;
     test.apply(&tiny_vm("runs")).await;
     test.wait_vmi_phase("runs", "Running").await;
     drop(repair);
@@ -255,17 +246,16 @@ async fn missing_permission_is_reported_and_vm_starts_once_restored() {
     let note = wait_event(&test, NAMESPACE, "RightMissing", "may not create pods").await;
     assert!(note.contains("ClusterRole kubevirt-controller"), "{note}");
     assert!(note.contains("kubectl apply"), "{note}");
-    why(
-        &test,
-        "waits",
-        &[
-            "may not create pods",
-            "kubectl apply",
-            "[component-unavailable]",
-            "[controller-forbidden]",
-        ],
-    )
-    .await;
+    let restore = "kubectl apply --server-side";
+    let reported = answer("component-unavailable", "may not create pods", restore);
+    test.why_answers("waits", reported).await;
+    let role = "describe clusterrole kubevirt-controller";
+    let forbidden = later_answer(
+        "controller-forbidden",
+        "the permission to create pods",
+        role,
+    );
+    test.why_answers("waits", forbidden).await;
 
     drop(repair);
     // The back-off is about a minute by now.

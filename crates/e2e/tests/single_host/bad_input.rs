@@ -60,6 +60,17 @@ async fn port_in_use_is_reported() {
 }
 
 #[tokio::test]
+async fn wrong_launcher_image_is_refused_by_its_name() {
+    let mut host = Host::new();
+    let away = "127.0.0.1:1/virt-launcher:1";
+    let flags = ["--launcher-image", away];
+    let failure = host.start_on_free_network(&flags).await.failure();
+    for part in [away, "--launcher-image to another image"] {
+        assert!(failure.contains(part), "{failure}");
+    }
+}
+
+#[tokio::test]
 async fn up_without_root_is_refused() {
     let host = Host::new();
     // Built programs may be in a directory only root can read.

@@ -11,7 +11,7 @@ use crate::TestNamespace;
 
 /// The failpoints tested here; the tests of their crates reach all others.
 const OF_THE_HANDLER: &str = "virt-handler/";
-/// A single host has no node to migrate to.
+/// No guest of this test moves; a test of the crate kills virt-handler at these.
 const OF_MIGRATIONS: &str = "virt-handler/migration/";
 /// Failpoints of the network, which those tests do not have.
 const OF_THE_NODE: [&str; 3] = [

@@ -1,6 +1,6 @@
 //! Volumes that a running guest gets and loses.
 
-use e2e::{claim, tiny_vm, wait_for};
+use e2e::{claim, later_answer, tiny_vm, wait_for};
 use serde_json::{Value, json};
 
 use crate::{TestNamespace, test_namespace};
@@ -95,8 +95,10 @@ async fn volume_that_cannot_come_or_go_is_explained() {
     let _console = test.shell("keeps").await;
     attach(&test, "keeps", "raw").await;
     waits_for_reason(&test, "keeps", "raw", "VolumeModeNotSupported").await;
-    let why = test.virtctl(&["why", "keeps"]).await;
-    assert!(why.stdout.contains("volume-not-attached"), "{why:?}");
+    let next = "describe vmi keeps";
+    // The first cause is that nothing binds the claim.
+    let refused = later_answer("volume-not-attached", "The volume \"raw\"", next);
+    test.why_answers("keeps", refused).await;
     detach(&test, "keeps", "raw").await;
     waits_for(&test, "keeps", "raw", None).await;
 
@@ -106,8 +108,9 @@ async fn volume_that_cannot_come_or_go_is_explained() {
     test.virtctl(&["pause", "vmi", "keeps"]).await.success();
     detach(&test, "keeps", "kept").await;
     waits_for_reason(&test, "keeps", "kept", "VolumeNotReleased").await;
-    let why = test.virtctl(&["why", "keeps"]).await;
-    assert!(why.stdout.contains("volume-not-released"), "{why:?}");
+    // The first cause is that the guest is paused.
+    let held = later_answer("volume-not-released", "The volume \"kept\"", next);
+    test.why_answers("keeps", held).await;
     test.virtctl(&["unpause", "vmi", "keeps"]).await.success();
     waits_for(&test, "keeps", "kept", None).await;
 }

@@ -11,16 +11,21 @@ mod chaos;
 mod clones;
 mod crashes;
 mod database;
+mod exports;
 mod failpoints;
 mod hostile_tenant;
 mod hotplug;
 mod imports;
+mod memory_dump;
 mod missing_requirements;
+mod moves;
+mod networks;
 mod reboot;
 mod snapshots;
 mod storage;
 mod taking_down;
 mod uploads;
+mod web_console;
 
 type TestNamespace = e2e::TestNamespace<e2e::Host>;
 

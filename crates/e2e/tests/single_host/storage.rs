@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use e2e::{VmManifest, claim, tiny_vm, wait_for};
+use e2e::{VmManifest, answer, claim, tiny_vm, wait_for};
 use serde_json::{Value, json};
 
 use crate::{TestNamespace, test_namespace};
@@ -76,15 +76,9 @@ async fn waits_paused(test: &TestNamespace, name: &str, because: &str) {
     };
     wait_for(&vmis, name, because, is_reported).await;
     test.wait_vm_status(name, "Paused").await;
-    let until = tokio::time::Instant::now() + e2e::DEADLINE;
-    loop {
-        let why = test.virtctl(&["why", name]).await;
-        let expected = ["paused-io-error", because];
-        if !why.is_success && expected.iter().all(|part| why.stdout.contains(part)) {
-            return;
-        }
-        assert!(tokio::time::Instant::now() < until, "{why:?}");
-    }
+    let next = format!("describe vmi {name}");
+    let paused = answer("paused-io-error", because, &next);
+    test.why_answers(name, paused).await;
 }
 
 /// Waits until the guest resumes by itself.

@@ -273,42 +273,6 @@ async fn status_can_be_written_with_metadata() {
 }
 
 #[tokio::test]
-async fn events_are_selected_by_their_source() {
-    let api = start().await;
-    let events = "/api/v1/namespaces/default/events";
-    let event = |name: &str, rest: Value| {
-        let mut event = json!({"metadata": {"name": name}, "reason": "R", "type": "Normal",
-            "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}});
-        if let (Value::Object(event), Value::Object(rest)) = (&mut event, rest) {
-            event.extend(rest);
-        }
-        event
-    };
-    api.create(
-        events,
-        event("a", json!({"source": {"component": "kubelet"}})),
-    )
-    .await;
-    api.create(events, event("b", json!({"reportingComponent": "kubelet"})))
-        .await;
-    api.create(
-        events,
-        event("c", json!({"source": {"component": "other"}})),
-    )
-    .await;
-    let (_, found) = api
-        .get(&format!("{events}?fieldSelector=source%3Dkubelet"))
-        .await;
-    let names: Vec<&str> = found["items"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|one| one["metadata"]["name"].as_str())
-        .collect();
-    assert_eq!(names, ["a", "b"]);
-}
-
-#[tokio::test]
 async fn nothing_is_written_into_a_namespace_that_ends() {
     let api = with_accounts().await;
     let mut held = config_map("held");

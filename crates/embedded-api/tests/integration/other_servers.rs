@@ -605,6 +605,20 @@ impl Kubectl {
     }
 
     async fn run(&self, arguments: &str, input: &str) -> String {
+        let output = self.output(arguments, input).await;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "kubectl {arguments}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The errors of a command that must fail.
+    async fn fail(&self, arguments: &str, input: &str) -> String {
+        let output = self.output(arguments, input).await;
+        assert!(!output.status.success(), "kubectl {arguments}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    async fn output(&self, arguments: &str, input: &str) -> std::process::Output {
         use tokio::io::AsyncWriteExt as _;
         let home: &Path = self.folder.path();
         let mut child = tokio::process::Command::new("/usr/bin/kubectl")
@@ -626,12 +640,9 @@ impl Kubectl {
             .unwrap();
         let deadline = std::time::Duration::from_mins(1);
         let output = tokio::time::timeout(deadline, child.wait_with_output()).await;
-        let output = output
+        output
             .unwrap_or_else(|_| panic!("kubectl {arguments} hangs"))
-            .unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "kubectl {arguments}: {errors}");
-        String::from_utf8(output.stdout).unwrap()
+            .unwrap()
     }
 }
 
@@ -714,5 +725,32 @@ async fn kubectl_applies_reads_explains_waits_and_deletes() {
         "dg=="
     );
     kubectl.run("delete namespace n", "").await;
+    api.stop.cancel();
+}
+
+/// kubectl looks for an unknown kind in the document of version 2, which it reads as protobuf.
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_reads_version_two_of_the_schemas() {
+    let api = start().await;
+    let ca = authority();
+    let clients = ClientCertificates::Optional(ca.trust());
+    let address = serve(&api, &ca, "localhost", clients, api.api.router()).await;
+    let kubectl = Kubectl::new(&ca, address);
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"},
+                            "spec": {}});
+    let failure = kubectl.fail("create -f -", &deployment.to_string()).await;
+    let expected = "no matches for kind \"Deployment\" in version \"apps/v1\"";
+    assert!(failure.contains(expected), "{failure}");
+    let mut wrong = config_map("a");
+    wrong["dat"] = json!({});
+    let failure = kubectl.fail("create -f -", &wrong.to_string()).await;
+    assert!(failure.contains("unknown field \"dat\""), "{failure}");
+    let explain = "explain --output=plaintext-openapiv2 pod.spec.containers";
+    let explained = kubectl.run(explain, "").await;
+    assert!(
+        explained.contains("RESOURCE: containers <[]Object>"),
+        "{explained}"
+    );
+    assert!(explained.contains("Container image name"), "{explained}");
     api.stop.cancel();
 }

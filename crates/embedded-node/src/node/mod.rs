@@ -81,6 +81,7 @@ impl EmbeddedNode {
                 labels: settings.labels,
                 cgroup_parent: settings.cgroup_parent,
                 resolver: settings.resolver,
+                volume_refresh: settings.volume_refresh,
             },
             recorder,
             pods: Store::new(),

@@ -61,6 +61,7 @@ pub(crate) struct NodeSettings {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) cgroup_parent: String,
     pub(crate) resolver: crate::Resolver,
+    pub(crate) volume_refresh: std::time::Duration,
 }
 
 impl Shared {

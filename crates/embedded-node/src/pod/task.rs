@@ -33,6 +33,11 @@ impl Backoff {
         Duration::from_millis(500),
         Duration::from_mins(2),
     ));
+    /// For networks, whose definitions users mend: a pod starts soon after that.
+    pub(crate) const NETWORK: Self = Self(Delays::new(
+        Duration::from_millis(500),
+        Duration::from_secs(10),
+    ));
     /// For registries.
     pub(crate) const PULL: Self =
         Self(Delays::new(Duration::from_secs(10), Duration::from_mins(5)));

@@ -15,8 +15,9 @@ use std::{
 use ::failpoints::Trap;
 use embedded_api::{Database, EmbeddedApi, Identity, ServiceSettings};
 use embedded_node::{
-    API_SERVER, Addresses, EmbeddedNode, Endpoint, Failure, Images, Network, Resolver, Settings,
-    Stopping, VOLUME_SNAPSHOT_DEFINITIONS, teardown_all,
+    API_SERVER, Addresses, EmbeddedNode, Endpoint, Failure, Images, NETWORK_DEFINITIONS, Network,
+    Resolver, SecondaryInterface, Settings, Stopping, VOLUME_REFRESH, VOLUME_SNAPSHOT_DEFINITIONS,
+    teardown_all,
 };
 use futures::future::BoxFuture;
 use image_store::{
@@ -32,6 +33,7 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     runtime::wait::await_condition,
 };
+use pod_network::Attachment;
 use pod_supervisor::{cgroup, status::Process};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, runtime::Runtime, time::timeout};
@@ -62,6 +64,8 @@ pub(crate) struct Environment {
     pub(crate) runs: NodeRuns,
     pub(crate) network: Arc<dyn Network>,
     pub(crate) port: u16,
+    /// Of the nodes that are started.
+    pub(crate) volume_refresh: Duration,
 }
 
 /// Shared by all runs of the node: the failpoint, and the number of threads still alive.
@@ -150,6 +154,21 @@ impl Network for NoNetwork {
         })
     }
 
+    fn attach<'a>(
+        &'a self,
+        namespace: &'a Path,
+        attachment: Attachment,
+    ) -> BoxFuture<'a, Result<SecondaryInterface, Failure>> {
+        assert!(namespace.exists());
+        let mac = attachment.mac.map(|mac| mac.to_string());
+        Box::pin(async {
+            Ok(SecondaryInterface {
+                mac: mac.unwrap_or_default(),
+                ips: vec![],
+            })
+        })
+    }
+
     fn delete<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async { Ok(()) })
     }
@@ -172,10 +191,13 @@ async fn install_roles(client: &Client) {
     }
 }
 
-/// Serves volume snapshots, as a single host does.
-async fn define_volume_snapshots(client: &Client) {
+/// Serves volume snapshots and secondary networks, as a single host does.
+async fn define_kinds(client: &Client) {
     let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-    for (_, yaml) in VOLUME_SNAPSHOT_DEFINITIONS {
+    for (_, yaml) in VOLUME_SNAPSHOT_DEFINITIONS
+        .iter()
+        .chain(&NETWORK_DEFINITIONS)
+    {
         let definition = serde_saphyr::from_str(yaml).unwrap();
         let parameters = PostParams::default();
         definitions.create(&parameters, &definition).await.unwrap();
@@ -246,7 +268,7 @@ impl Environment {
             let client = api.client(Identity::component("test"), "default");
             install_roles(&client).await;
             allow_host_access(&client).await;
-            define_volume_snapshots(&client).await;
+            define_kinds(&client).await;
             let own = Identity::new("system:node:here", &["system:nodes"]);
             let own_client = api.client(own, "default");
             (api, client, own_client)
@@ -266,6 +288,7 @@ impl Environment {
             runs: NodeRuns::default(),
             network,
             port: 0,
+            volume_refresh: VOLUME_REFRESH,
         };
         env.start_node();
         env
@@ -311,6 +334,7 @@ impl Environment {
                 nameservers: vec![[10, 0, 0, 1].into()],
                 searches: vec![],
             },
+            volume_refresh: self.volume_refresh,
         };
         let node = EmbeddedNode::new(settings).unwrap();
         let stop = CancellationToken::new();
@@ -351,10 +375,25 @@ impl Environment {
         if spec.get("containers").is_none() {
             spec["containers"] = json!([{"name": "main", "image": "busybox:1"}]);
         }
-        let pod = json!({
+        self.create_pod(&json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec,
-        });
-        let pod = serde_json::from_value(pod).unwrap();
+        }))
+    }
+
+    /// A pod that runs until it is deleted.
+    pub(crate) fn create_annotated(&self, name: &str, annotations: &Value) -> Pod {
+        let script = "trap 'exit 0' TERM; sleep 1000 & wait";
+        self.create_pod(&json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"containers": [
+                {"name": "main", "image": "busybox:1", "command": ["sh", "-c", script]},
+            ]},
+        }))
+    }
+
+    fn create_pod(&self, pod: &Value) -> Pod {
+        let pod = serde_json::from_value(pod.clone()).unwrap();
         self.wait(self.pods().create(&PostParams::default(), &pod))
             .unwrap()
     }

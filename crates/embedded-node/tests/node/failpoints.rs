@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use embedded_node::{Addresses, Failure, Network};
+use embedded_node::{Addresses, Failure, Network, SecondaryInterface};
 use futures::future::BoxFuture;
 use k8s_openapi::api::{
     core::v1::{ConfigMap, PersistentVolume, Pod},
@@ -23,9 +23,12 @@ use kube::{
     runtime::wait::await_condition,
 };
 use parking_lot::Mutex;
+use pod_network::Attachment;
 use serde_json::json;
 
-use super::{Environment, NoNetwork, TIMEOUT, register_null_device, supervisor};
+use super::{
+    Environment, NoNetwork, TIMEOUT, networks::run_pod_on_network, register_null_device, supervisor,
+};
 
 /// How often to check that the scenario has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -85,6 +88,14 @@ impl Network for Leases {
     ) -> BoxFuture<'a, Result<Addresses, Failure>> {
         self.0.lock().insert(uid.to_owned());
         NoNetwork.add(uid, namespace)
+    }
+
+    fn attach<'a>(
+        &'a self,
+        namespace: &'a Path,
+        attachment: Attachment,
+    ) -> BoxFuture<'a, Result<SecondaryInterface, Failure>> {
+        NoNetwork.attach(namespace, attachment)
     }
 
     fn delete<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
@@ -296,8 +307,9 @@ fn create_claim_before_default_class(env: &Environment) {
 
 #[test]
 fn pods_survive_node_kill_at_every_failpoint() {
-    each(names("embedded-node/pod/"), |name| {
-        run_with_kill(name, run_pods_with_claims);
+    each(names("embedded-node/pod/"), |name| match name {
+        "embedded-node/pod/attach-network" => run_with_kill(name, run_pod_on_network),
+        _ => run_with_kill(name, run_pods_with_claims),
     });
 }
 

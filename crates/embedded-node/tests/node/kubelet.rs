@@ -1,9 +1,9 @@
 //! What pods expect of every kubelet: hooks, host ports, names, variables and volumes that follow
 //! changes.
 
-use std::fs;
+use std::{fs, time::Duration};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -227,6 +227,57 @@ fn downward_volume_follows_labels_at_once() {
         read("/labels/labels") == "a=\"b\"" && read("/map/k") == "second"
     });
     assert_eq!(read("/fixed"), "first");
+    env.delete_and_wait("f");
+    env.assert_no_leftovers(&pod);
+}
+
+/// Nothing but the regular update brings these changes: the pod stays as it is.
+#[test]
+fn volumes_follow_changed_config_maps_and_secrets() {
+    let mut env = Environment::new("refreshes");
+    env.kill_node();
+    env.volume_refresh = Duration::from_millis(100);
+    env.start_node();
+    let maps = Api::<ConfigMap>::default_namespaced(env.client.clone());
+    let map = json!({"metadata": {"name": "m"}, "data": {"k": "first map"}});
+    let map = serde_json::from_value(map).unwrap();
+    env.wait(maps.create(&PostParams::default(), &map)).unwrap();
+    let secrets = Api::<Secret>::default_namespaced(env.client.clone());
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"k": "first secret"}});
+    let secret = serde_json::from_value(secret).unwrap();
+    env.wait(secrets.create(&PostParams::default(), &secret))
+        .unwrap();
+    env.create(
+        "f",
+        json!({
+            "terminationGracePeriodSeconds": 0,
+            "volumes": [
+                {"name": "map", "configMap": {"name": "m"}},
+                {"name": "secret", "secret": {"secretName": "s"}},
+                {"name": "all", "projected": {"sources": [
+                    {"configMap": {"name": "m"}},
+                    {"secret": {"name": "s", "items": [{"key": "k", "path": "password"}]}}]}},
+            ],
+            "containers": [{"name": "main", "image": "busybox:1", "volumeMounts": [
+                {"name": "map", "mountPath": "/map"}, {"name": "secret", "mountPath": "/secret"},
+                {"name": "all", "mountPath": "/all"}]}],
+        }),
+    );
+    let pod = env.wait_phase("f", "Running");
+    let root = format!("/proc/{}/root", env.process(&pod).pid);
+    let contents = || {
+        ["/map/k", "/secret/k", "/all/k", "/all/password"]
+            .map(|path| fs::read_to_string(format!("{root}{path}")).unwrap_or_default())
+    };
+    let first = ["first map", "first secret", "first map", "first secret"];
+    env.until("written", || contents() == first);
+    let parameters = PatchParams::default();
+    let data = Patch::Merge(json!({"data": {"k": "second map"}}));
+    env.wait(maps.patch("m", &parameters, &data)).unwrap();
+    let data = Patch::Merge(json!({"stringData": {"k": "second secret"}}));
+    env.wait(secrets.patch("s", &parameters, &data)).unwrap();
+    let second = first.map(|text| text.replace("first", "second"));
+    env.until("updated", || contents() == second);
     env.delete_and_wait("f");
     env.assert_no_leftovers(&pod);
 }

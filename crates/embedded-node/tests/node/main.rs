@@ -11,6 +11,7 @@ mod disk;
 mod environment;
 mod failpoints;
 mod kubelet;
+mod networks;
 mod pods;
 mod probes;
 mod reboot;

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use embedded_node::{Addresses, Failure, Network, ServiceOffer};
+use embedded_node::{Addresses, Failure, Network, SecondaryInterface, ServiceOffer};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use kube::{
@@ -18,7 +18,7 @@ use kube::{
     runtime::wait::await_condition,
 };
 use parking_lot::Mutex;
-use pod_network::{Forward, Front, ServiceRange};
+use pod_network::{Attachment, Forward, Front, ServiceRange};
 use serde_json::{Value, json};
 
 use super::{Environment, NoNetwork, TIMEOUT};
@@ -53,6 +53,14 @@ impl Network for RecordingNetwork {
         namespace: &'a Path,
     ) -> BoxFuture<'a, Result<Addresses, Failure>> {
         NoNetwork.add(uid, namespace)
+    }
+
+    fn attach<'a>(
+        &'a self,
+        namespace: &'a Path,
+        attachment: Attachment,
+    ) -> BoxFuture<'a, Result<SecondaryInterface, Failure>> {
+        NoNetwork.attach(namespace, attachment)
     }
 
     fn delete<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
@@ -174,6 +182,10 @@ fn service_gets_address_endpoints_and_name() {
         log.contains(&format!("nameserver {}\n", network.dns))
             && log.contains("search default.svc.cluster.local svc.cluster.local cluster.local")
     });
+    env.script("two", "echo $WEB_SERVICE_HOST:$WEB_SERVICE_PORT", "Never");
+    env.wait_phase("two", "Succeeded");
+    let log = env.log("/containerLogs/default/two/main").1;
+    assert_eq!(log, format!("{address}:80\n"));
     // Another service gets another address; one without a selector keeps its own endpoints.
     env.service("other", &json!({"ports": [{"port": 80}]}));
     assert_ne!(env.wait_service("other"), address);

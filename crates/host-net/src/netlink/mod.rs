@@ -10,7 +10,7 @@ mod socket;
 
 pub(crate) use message::{ACK, APPEND, CREATE, DUMP, EXCLUSIVE, Message, REPLACE};
 pub(crate) use parse::{Refusal, attributes, text_of, u32_at};
-pub(crate) use socket::Socket;
+pub(crate) use socket::{Failure, Socket};
 
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;

@@ -39,9 +39,13 @@ pub fn write_layer(
     compression: Compression,
     mtime: u64,
 ) -> Result<Layer, StoreError> {
-    // By component, as in a directory walk: a directory comes before its entries, and a hard link
-    // after its target.
-    entries.sort_by(|left, right| Path::new(&left.path).cmp(Path::new(&right.path)));
+    // By component, as in a directory walk: a directory comes before its entries. Hard links come last,
+    // after their targets.
+    let place = |entry: &Entry| matches!(entry.content, Content::HardLink(_));
+    entries.sort_by(|left, right| {
+        let paths = || Path::new(&left.path).cmp(Path::new(&right.path));
+        place(left).cmp(&place(right)).then_with(paths)
+    });
     let failed = |source| StoreError::io("write layer", out, source);
     let file = File::create(out).map_err(failed)?;
     pack(file, &entries, compression, mtime).map_err(failed)

@@ -90,6 +90,24 @@ async fn layouts_are_reproducible() {
 }
 
 #[tokio::test]
+async fn hard_link_may_have_a_name_before_its_target() {
+    let fixture = Fixture::new().await;
+    let target = entry("z", "linked");
+    let link = Entry {
+        path: "a".to_owned(),
+        content: Content::HardLink("z".to_owned()),
+        ..target.clone()
+    };
+    let mut writer = LayoutWriter::create(fixture.layout("a.oci"), 1).unwrap();
+    writer
+        .add_entries(vec![target, link], Compression::Plain)
+        .unwrap();
+    writer.finish(NAME, &ImageConfig::default()).unwrap();
+    let image = fixture.ensure(NAME).await.unwrap();
+    assert_eq!(read(&image, "a"), "linked");
+}
+
+#[tokio::test]
 async fn missing_images_and_invalid_names_have_kubelet_reasons() {
     let fixture = Fixture::new().await;
     let anonymous = Credentials::anonymous();

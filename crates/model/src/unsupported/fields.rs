@@ -25,10 +25,8 @@ pub enum Condition {
 /// All unsupported fields of a VMI's spec.
 #[rustfmt::skip]
 pub const FIELDS: &[UnsupportedField] = &[
-    present("volumes[*].memoryDump", "memory dumps", LEAVE_OUT),
     present("volumes[*].downwardMetrics", "downward metrics", LEAVE_OUT),
-    present("networks[*].multus", "secondary networks", "use pod: {}"),
-    present("networks[*].resourceClaim", "networks by resource claim", "use pod: {}"),
+    present("networks[*].resourceClaim", "networks by resource claim", "use pod: {} or multus"),
     present("domain.devices.interfaces[*].sriov", "SR-IOV", BINDING),
     present("domain.devices.interfaces[*].slirp", "slirp", BINDING),
     present("domain.devices.interfaces[*].macvtap", "macvtap", BINDING),

@@ -228,3 +228,25 @@ fn data_is_kept_by_the_pod_a_claim_or_the_node() {
         assert_eq!(found, expected, "{wire:?}");
     }
 }
+
+#[test]
+fn another_pod_brings_hot_pluggable_claims_and_those_of_memory_dumps() {
+    for (source, expected) in [
+        (json!({"memoryDump": {"claimName": "m"}}), Some("m")),
+        (
+            json!({"persistentVolumeClaim": {"claimName": "c", "hotpluggable": true}}),
+            Some("c"),
+        ),
+        (
+            json!({"dataVolume": {"name": "d", "hotpluggable": true}}),
+            Some("d"),
+        ),
+        (json!({"persistentVolumeClaim": {"claimName": "c"}}), None),
+        (json!({"containerDisk": {"image": "i"}}), None),
+    ] {
+        let wire = volume(source);
+        let source = VolumeSource::of(&wire);
+        let plugged = source.is_hotpluggable().then(|| source.plugged_claim());
+        assert_eq!(plugged.flatten(), expected, "{wire:?}");
+    }
+}

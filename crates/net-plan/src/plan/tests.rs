@@ -29,7 +29,8 @@ fn interface(json: &mut serde_json::Value) -> &mut serde_json::Value {
 
 fn observed() -> Observed {
     Observed {
-        interface: PodInterface {
+        primary: "eth0".to_owned(),
+        interfaces: vec![PodInterface {
             name: "eth0".to_owned(),
             mac: "12:81:b8:38:4f:52".parse().unwrap(),
             mtu: 1500,
@@ -39,7 +40,8 @@ fn observed() -> Observed {
                 destination: "0.0.0.0/0".parse().unwrap(),
                 via: Some("10.244.0.1".parse().unwrap()),
             }],
-        },
+            receives_own_only: false,
+        }],
         resolv_conf: "nameserver 10.96.0.10\nsearch default.svc.cluster.local cluster.local\n"
             .to_owned(),
     }
@@ -47,7 +49,7 @@ fn observed() -> Observed {
 
 fn dual() -> Observed {
     let mut observed = observed();
-    observed.interface.ipv6 = Some(("fd00:10:244::27".parse().unwrap(), 64));
+    observed.interfaces[0].ipv6 = Some(("fd00:10:244::27".parse().unwrap(), 64));
     observed
 }
 
@@ -81,6 +83,9 @@ fn text(plan: &Plan) -> String {
             "tap {name} on {bridge} mtu {mtu} owner {owner} queues {queues}"
         )
         .unwrap();
+    }
+    for shared in &plan.plumbing.shared_addresses {
+        writeln!(text, "{shared:?}").unwrap();
     }
     for Sysctl { name, value } in &plan.plumbing.sysctls {
         writeln!(text, "sysctl {name} = {value}").unwrap();
@@ -184,7 +189,7 @@ fn passt_serves_the_listed_ports_and_nothing_is_plumbed() {
 #[test]
 fn passt_needs_an_address_and_takes_no_dhcp_options() {
     let mut bare = observed();
-    (bare.interface.ipv4, bare.interface.ipv6) = (None, None);
+    (bare.interfaces[0].ipv4, bare.interfaces[0].ipv6) = (None, None);
     let error = plan(&vmi(by_passt), &bare).unwrap_err();
     assert!(error.is_transient(), "{error}");
     let with_options = vmi(|json| {
@@ -207,7 +212,7 @@ fn bridged(json: &mut serde_json::Value) {
 #[test]
 fn plain_bridge_interface() {
     let mut observed = dual();
-    observed.interface.routes.push(PodRoute {
+    observed.interfaces[0].routes.push(PodRoute {
         destination: "10.244.0.0/16".parse().unwrap(),
         via: None,
     });
@@ -217,16 +222,16 @@ fn plain_bridge_interface() {
 #[test]
 fn bridge_plan_from_link_alias_is_the_same() {
     let mut only4 = observed();
-    only4.interface.ipv6 = None;
+    only4.interfaces[0].ipv6 = None;
     let mut bare = observed();
-    (bare.interface.ipv4, bare.interface.ipv6) = (None, None);
-    bare.interface.routes.clear();
+    (bare.interfaces[0].ipv4, bare.interfaces[0].ipv6) = (None, None);
+    bare.interfaces[0].routes.clear();
     for observed in [dual(), only4, bare] {
         let first = plan(&vmi(bridged), &observed).unwrap();
         let mut again = observed.clone();
-        let PodInterface { name, mtu, .. } = &observed.interface;
+        let PodInterface { name, mtu, .. } = &observed.interfaces[0];
         let line = &first.plumbing.given[0].alias;
-        again.interface = PodInterface::from_alias(name, *mtu, line).unwrap();
+        again.interfaces[0] = PodInterface::from_alias(name, *mtu, line).unwrap();
         assert_eq!(plan(&vmi(bridged), &again).unwrap(), first);
     }
 }
@@ -234,7 +239,7 @@ fn bridge_plan_from_link_alias_is_the_same() {
 #[test]
 fn pod_without_addresses_gives_its_guest_a_bridge_without_dhcp() {
     let mut bare = observed();
-    (bare.interface.ipv4, bare.interface.ipv6) = (None, None);
+    (bare.interfaces[0].ipv4, bare.interfaces[0].ipv6) = (None, None);
     let plan = plan(&vmi(bridged), &bare).unwrap();
     assert!(plan.dhcp.is_empty());
     assert!(plan.plumbing.sysctls.is_empty());
@@ -292,7 +297,7 @@ fn only_virtio_models_have_queues() {
 #[test]
 fn only_address_families_of_the_pod_are_plumbed() {
     let mut only6 = dual();
-    only6.interface.ipv4 = None;
+    only6.interfaces[0].ipv4 = None;
     let plan = plan(&vmi(|_| ()), &only6).unwrap();
     assert_eq!(plan.plumbing.tables.len(), 1);
     assert_eq!(plan.plumbing.tables[0].family, crate::nft::Family::Ip6);
@@ -310,7 +315,7 @@ fn only_address_families_of_the_pod_are_plumbed() {
 #[test]
 fn errors_have_stable_reasons() {
     type Change = fn(&mut serde_json::Value);
-    let cases: [(&str, Change); 20] = [
+    let cases: [(&str, Change); 22] = [
         ("DomainNotRenderable", |json| {
             *interface(json) = serde_json::json!({ "name": "default", "sriov": {} });
         }),
@@ -324,6 +329,15 @@ fn errors_have_stable_reasons() {
             json["spec"]["networks"][0]["name"] = "other".into();
         }),
         ("DomainNotRenderable", |json| {
+            json["spec"]["networks"][0] =
+                serde_json::json!({ "name": "default", "resourceClaim": {} });
+        }),
+        ("DomainNotRenderable", |json| {
+            let network = serde_json::json!({ "networkName": "n", "default": true });
+            json["spec"]["networks"][0] =
+                serde_json::json!({ "name": "default", "multus": network });
+        }),
+        ("NetworkNotAttached", |json| {
             json["spec"]["networks"][0] =
                 serde_json::json!({ "name": "default", "multus": { "networkName": "n" } });
         }),
@@ -383,7 +397,7 @@ fn errors_have_stable_reasons() {
         );
     }
     let mut bare = observed();
-    bare.interface.ipv4 = None;
+    bare.interfaces[0].ipv4 = None;
     let error = plan(&vmi(|_| ()), &bare).unwrap_err();
     assert_eq!(error.reason(), "PodHasNoAddress");
 }
@@ -444,7 +458,147 @@ fn host_names_fit_a_label() {
         assert_eq!(plan(&vmi, &observed()).unwrap().dhcp[0].host_name, expected);
     }
     let mut crowded = observed();
-    crowded.interface.routes = vec![crowded.interface.routes[0]; 20];
+    crowded.interfaces[0].routes = vec![crowded.interfaces[0].routes[0]; 20];
     let error = plan(&vmi(bridged), &crowded).unwrap_err();
     assert_eq!(error.reason(), "TooManyRoutes");
+}
+
+/// The guest has the pod network and two secondary networks; the first in the list is secondary.
+fn on_three_networks() -> VirtualMachineInstance {
+    vmi(|json| {
+        json["spec"]["domain"]["devices"]["interfaces"] = serde_json::json!([
+            { "name": "blue", "bridge": {}, "macAddress": "02:00:00:00:00:0b" },
+            { "name": "default", "masquerade": {} },
+            { "name": "red", "bridge": {} },
+            { "name": "gone", "bridge": {}, "state": "absent" },
+        ]);
+        json["spec"]["networks"] = serde_json::json!([
+            { "name": "default", "pod": {} },
+            { "name": "blue", "multus": { "networkName": "blue-net" } },
+            { "name": "red", "multus": { "networkName": "other/red-net" } },
+            { "name": "gone", "multus": { "networkName": "gone-net" } },
+        ]);
+    })
+}
+
+fn secondary(network: &str, mac: &str) -> PodInterface {
+    PodInterface {
+        name: model::pod_interface_name(network),
+        mac: mac.parse().unwrap(),
+        mtu: 9000,
+        ipv4: None,
+        ipv6: None,
+        routes: vec![],
+        receives_own_only: false,
+    }
+}
+
+#[test]
+fn secondary_networks_are_plumbed_beside_the_pod_network() {
+    let mut observed = observed();
+    let blue = secondary("blue", "52:00:00:00:00:01");
+    let mut red = secondary("red", "52:00:00:00:00:02");
+    red.ipv4 = Some(("10.77.0.5".parse().unwrap(), 16));
+    observed.interfaces.extend([red, blue]);
+    let plan = plan(&on_three_networks(), &observed).unwrap();
+    insta::assert_snapshot!(text(&plan));
+    let names: Vec<_> = plan.interfaces.iter().map(|one| &*one.name).collect();
+    assert_eq!(names, ["blue", "default", "red"], "the order of the VMI");
+    let status: Vec<_> = plan
+        .status
+        .iter()
+        .filter_map(|one| one.name.as_deref())
+        .collect();
+    assert_eq!(status, ["default", "blue", "red"], "the primary one first");
+    let vmi = on_three_networks();
+    let names = pod_interfaces(&Guest::of(&vmi), "eth0");
+    let of = model::pod_interface_name;
+    assert_eq!(names, [of("blue"), "eth0".to_owned(), of("red")]);
+}
+
+/// A macvlan receives only frames to its own address, so it has that of the guest.
+#[test]
+fn link_that_filters_by_its_address_has_that_of_the_guest() {
+    let mut observed = observed();
+    for network in ["blue", "red"] {
+        let mut one = secondary(network, "52:00:00:00:00:02");
+        one.receives_own_only = true;
+        observed.interfaces.push(one);
+    }
+    let plan = plan(&on_three_networks(), &observed).unwrap();
+    let given: Vec<_> = plan
+        .plumbing
+        .given
+        .iter()
+        .map(|one| one.mac.to_string())
+        .collect();
+    assert_eq!(given, ["02:00:00:00:00:0b", "52:00:00:00:00:02"]);
+    let shared = &plan.plumbing.shared_addresses;
+    let taps: Vec<_> = shared.iter().map(|one| (&*one.port, &*one.tap)).collect();
+    assert_eq!(
+        taps,
+        [
+            ("16477688c0e-nic", "tap16477688c0e"),
+            ("b1f51a511f1-nic", "tapb1f51a511f1")
+        ]
+    );
+    let macs: Vec<_> = shared.iter().map(|one| one.mac).collect();
+    let guest: Vec<_> = plan.interfaces.iter().map(|one| one.mac).collect();
+    assert_eq!(macs, [guest[0], guest[2]]);
+    let bound: Vec<&str> = plan.bound_interfaces().collect();
+    assert_eq!(bound, ["blue", "red"]);
+}
+
+#[test]
+fn default_network_of_multus_takes_the_place_of_the_pod_network() {
+    let vmi = vmi(|json| {
+        bridged(json);
+        let network = serde_json::json!({ "networkName": "n", "default": true });
+        json["spec"]["networks"][0] = serde_json::json!({ "name": "default", "multus": network });
+    });
+    let plan = plan(&vmi, &observed()).unwrap();
+    assert_eq!(plan.interfaces[0].tap.as_deref(), Some("tap0"));
+    assert_eq!(plan.status[0].pod_interface_name.as_deref(), Some("eth0"));
+    assert_eq!(plan.dhcp.len(), 1);
+}
+
+/// Its DHCP server answers to that address only.
+#[test]
+fn guest_keeps_its_hardware_address_in_another_pod() {
+    let with_status = |mac: &str| {
+        vmi(|json| {
+            json["status"] = serde_json::json!({ "interfaces": [
+                { "name": "other", "mac": "02:00:00:00:00:0c" },
+                { "name": "default", "mac": mac },
+            ] });
+        })
+    };
+    let own = observed().interfaces[0].mac.to_string();
+    for (mac, expected) in [
+        ("02:00:00:00:00:0b", "02:00:00:00:00:0b"),
+        ("", &*own),
+        ("ff:ff:ff:ff:ff:ff", &*own),
+    ] {
+        let plan = plan(&with_status(mac), &observed()).unwrap();
+        assert_eq!(plan.interfaces[0].mac.to_string(), expected);
+        assert_eq!(plan.dhcp[0].client_mac, expected);
+        assert_eq!(plan.status[0].mac.as_deref(), Some(expected));
+    }
+}
+
+/// Some plugins have another interface than `eth0` on the default network, and report it.
+#[test]
+fn primary_interface_has_the_name_that_the_plugin_reports() {
+    let mut observed = observed();
+    observed.primary = "ovn-udn1".to_owned();
+    let error = plan(&vmi(|_| ()), &observed).unwrap_err();
+    assert_eq!(error.reason(), "NetworkNotAttached");
+    observed.interfaces[0].name = "ovn-udn1".to_owned();
+    let plan = plan(&vmi(|_| ()), &observed).unwrap();
+    assert_eq!(plan.plumbing.bridges[0].name, "k6t-ovn-udn1");
+    assert_eq!(plan.interfaces[0].tap.as_deref(), Some("tap0"));
+    assert_eq!(
+        plan.status[0].pod_interface_name.as_deref(),
+        Some("ovn-udn1")
+    );
 }

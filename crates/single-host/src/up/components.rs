@@ -16,7 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use virt_controller::AccelerationPolicy;
 use virt_handler::Capabilities;
 
-use super::{certificates::Certificates, install, uploads};
+use super::{certificates::Certificates, exports, install, uploads};
 use crate::{cli, identities::FRONT_PROXY, state_dir::StateDir};
 
 /// Concurrent reconciles of each controller.
@@ -29,6 +29,8 @@ pub(super) struct Host<'a> {
     pub(super) state: &'a StateDir,
     pub(super) api: &'a EmbeddedApi,
     pub(super) certificates: &'a Certificates,
+    /// Where the API server listens.
+    pub(super) listen: SocketAddr,
 }
 
 impl Host<'_> {
@@ -100,6 +102,7 @@ pub(super) async fn start(
         },
         acceleration,
         uploads: virt_controller::Uploads::Received,
+        exports: Some(exports::place(host)?),
         clock: Clock::system(),
         cluster: configurations.controller.clone(),
         concurrency: CONCURRENCY,

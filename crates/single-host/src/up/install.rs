@@ -35,7 +35,7 @@ const CONCURRENCY: usize = 3;
 /// Annotation of a definition: the checksum of its source text.
 const SUM: &str = "ferrovirt.io/definition-sum";
 
-/// Installs the kinds of `KubeVirt` and volume snapshots; skips current ones.
+/// Installs the kinds of `KubeVirt`, of volume snapshots and of secondary networks; skips current ones.
 pub(super) async fn kinds(host: &Host<'_>, printer: Printer) -> Result<()> {
     let client = host.client("ferrovirt-up");
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -47,12 +47,13 @@ pub(super) async fn kinds(host: &Host<'_>, printer: Printer) -> Result<()> {
         .into_iter()
         .filter_map(|one| Some((one.name_any(), unmodified_sum(&one.metadata)?)))
         .collect();
-    // The host has no other importer, and no other snapshotter.
+    // The host has no other importer, snapshotter or network plugin.
     let all = || {
         crds::ALL
             .iter()
             .chain(crds::IMPORTER)
             .chain(&embedded_node::VOLUME_SNAPSHOT_DEFINITIONS)
+            .chain(&embedded_node::NETWORK_DEFINITIONS)
     };
     let missing: Vec<(&str, &str, String)> = all()
         .map(|(name, yaml)| (*name, *yaml, sum(yaml)))

@@ -7,6 +7,7 @@ mod allocator;
 mod certificates;
 mod components;
 mod detach;
+mod exports;
 mod images;
 mod install;
 pub(crate) mod network;
@@ -291,9 +292,11 @@ async fn start(
     certificates.keep_api(api.clone());
     let usual = (listener, Limits::STANDARD);
     let for_pods = for_pods.map(|listener| (listener, POD_LIMITS));
-    let proxy = uploads::proxy(&api, &certificates, tasks)?;
+    let proxies = uploads::proxy(&api, &certificates, tasks)?
+        .router()
+        .merge(exports::proxy(&api, tasks).router());
     for (listener, limits) in std::iter::once(usual).chain(for_pods) {
-        let router = proxy.clone().router().fallback_service(api.router());
+        let router = proxies.clone().fallback_service(api.router());
         let server = Server::new(listener, tls.clone(), router).with_limits(limits);
         tasks.spawn(server.run(stop.clone()));
     }
@@ -307,10 +310,11 @@ async fn start(
         state,
         api: &api,
         certificates: &certificates,
+        listen,
     };
     install::kinds(&host, printer).await?;
     install::roles(&host).await?;
-    uploads::publish(&host, listen).await?;
+    uploads::publish(&host).await?;
     let parts = node::Parts {
         images,
         network: pods,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use embedded_node::{EmbeddedNode, Endpoint, Resolver, Settings};
+use embedded_node::{EmbeddedNode, Endpoint, Resolver, Settings, VOLUME_REFRESH};
 use error_chain::error_chain;
 use image_store::ImageStore;
 use pod_network::PodNetwork;
@@ -52,7 +52,7 @@ pub(super) async fn start(
         known
     } else {
         printer.line("Probing the capabilities of this host (once) ...");
-        Box::pin(probe::probe(host, parts)).await?
+        Box::pin(probe::probe(host, parts, printer)).await?
     };
     kvm.send_replace(capabilities.facts().kvm);
     Ok(capabilities)
@@ -84,6 +84,7 @@ async fn run(
         labels: std::collections::BTreeMap::new(),
         cgroup_parent: host.state.cgroup(),
         resolver: resolver(),
+        volume_refresh: VOLUME_REFRESH,
     })?;
     let (stop, all) = (stop.clone(), stop.clone());
     tasks.spawn(async move {

@@ -22,6 +22,7 @@ use serde_json::json;
 use virt_handler::Capabilities;
 
 use super::{components::Host, node::Parts};
+use crate::printer::Printer;
 
 const NAMESPACE: &str = "kubevirt";
 const POD: &str = "node-probe";
@@ -37,7 +38,11 @@ pub(super) async fn known(host: &Host<'_>, parts: &Parts) -> Result<Option<Capab
     Ok(Some(Capabilities::load(&dir)?))
 }
 
-pub(super) async fn probe(host: &Host<'_>, parts: &Parts) -> Result<Capabilities> {
+pub(super) async fn probe(
+    host: &Host<'_>,
+    parts: &Parts,
+    printer: Printer,
+) -> Result<Capabilities> {
     let dir = directory(host, parts).await?;
     let work = host.state.capabilities().join("probe");
     remove(&work)?;
@@ -52,11 +57,11 @@ pub(super) async fn probe(host: &Host<'_>, parts: &Parts) -> Result<Capabilities
     } else if !Path::new("/dev/kvm").exists() {
         device = Device::None("the host has no /dev/kvm".to_owned());
     }
-    Box::pin(run(host, &work, &device)).await?;
+    Box::pin(run(host, &work, &device, printer)).await?;
     let found = read(&work)?;
     if found["repeatWithoutKvm"] == true {
         let reason = found["kvmReason"].as_str().unwrap_or_default().to_owned();
-        Box::pin(run(host, &work, &Device::None(reason))).await?;
+        Box::pin(run(host, &work, &Device::None(reason), printer)).await?;
     }
     remove(&dir)?;
     let part = dir.with_extension("part");
@@ -108,7 +113,7 @@ async fn directory(host: &Host<'_>, parts: &Parts) -> Result<PathBuf> {
         .join(format!("{name}-{}-{mode}", boot.trim())))
 }
 
-async fn run(host: &Host<'_>, work: &Path, device: &Device) -> Result<()> {
+async fn run(host: &Host<'_>, work: &Path, device: &Device, printer: Printer) -> Result<()> {
     let api: Api<Pod> = Api::namespaced(host.client("ferrovirt-up"), NAMESPACE);
     let gone = |uid: String| {
         let api = api.clone();
@@ -139,12 +144,22 @@ async fn run(host: &Host<'_>, work: &Path, device: &Device) -> Result<()> {
         let phase = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
     };
-    let waited =
-        tokio::time::timeout(PROBE_TIMEOUT, await_condition(api.clone(), POD, ended)).await;
+    let waited = tokio::time::timeout(PROBE_TIMEOUT, async {
+        let is_told = |pod: Option<&Pod>| ended(pod) || pod.and_then(obstacle).is_some();
+        let pod = await_condition(api.clone(), POD, is_told).await?;
+        if let Some(obstacle) = pod.as_ref().and_then(obstacle) {
+            printer.line(&format!("Waiting: {obstacle}"));
+        }
+        await_condition(api.clone(), POD, ended).await
+    })
+    .await;
     let pod = match waited {
         Ok(pod) => pod.context("watch the probe")?,
         Err(_elapsed) => api.get_opt(POD).await?,
     };
+    if let Some(obstacle) = pod.as_ref().and_then(obstacle) {
+        bail!("the probe of this host could not start: {obstacle}");
+    }
     let status = pod.and_then(|pod| pod.status).unwrap_or_default();
     if status.phase.as_deref() != Some("Succeeded") {
         let log = api
@@ -164,6 +179,14 @@ async fn run(host: &Host<'_>, work: &Path, device: &Device) -> Result<()> {
         );
     }
     Box::pin(remove_pod()).await.context("remove the probe")
+}
+
+/// Why the pod is on no node yet, such as a full disk.
+fn obstacle(pod: &Pod) -> Option<&str> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let mut conditions = conditions.iter();
+    let scheduled = conditions.find(|one| one.type_ == "PodScheduled" && one.status == "False")?;
+    scheduled.message.as_deref()
 }
 
 fn pod(host: &Host<'_>, work: &Path, device: &Device) -> Result<Pod> {
@@ -239,5 +262,24 @@ fn remove(dir: &Path) -> Result<()> {
             Err(error).with_context(|| format!("remove {}", dir.display()))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pod_that_fits_nowhere_says_why() {
+        let check = |status: &str, expected: Option<&str>| {
+            let condition =
+                json!({"type": "PodScheduled", "status": status, "message": "the disk is full"});
+            let pod = json!({"metadata": {}, "status": {"conditions": [condition]}});
+            let pod: Pod = serde_json::from_value(pod).expect("a pod");
+            assert_eq!(obstacle(&pod), expected, "{status}");
+        };
+        check("False", Some("the disk is full"));
+        check("True", None);
+        assert_eq!(obstacle(&Pod::default()), None);
     }
 }

@@ -52,15 +52,13 @@ pub(super) fn proxy(
 }
 
 /// Writes the address of the proxy to the place where clients look for it.
-pub(super) async fn publish(host: &Host<'_>, listen: SocketAddr) -> Result<()> {
-    let names = host.flags.names.iter();
-    let names: Result<Vec<_>> = names.map(|name| ServerName::parse(name)).collect();
+pub(super) async fn publish(host: &Host<'_>) -> Result<()> {
     let object = json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1",
         "kind": "CDIConfig",
         "metadata": {"name": "config"},
         "status": {
-            "uploadProxyURL": url(listen, &names?),
+            "uploadProxyURL": address(host)?,
             "uploadProxyCA": host.certificates.first().users.pem(),
         },
     });
@@ -68,6 +66,13 @@ pub(super) async fn publish(host: &Host<'_>, listen: SocketAddr) -> Result<()> {
         .await
         .context("publish the address of the upload proxy")?;
     Ok(())
+}
+
+/// Where clients of this host and of others reach the port of the API server.
+pub(super) fn address(host: &Host<'_>) -> Result<String> {
+    let names = host.flags.names.iter();
+    let names: Result<Vec<_>> = names.map(|name| ServerName::parse(name)).collect();
+    Ok(url(host.listen, &names?))
 }
 
 /// The first name that the user gave is that by which others know this host.

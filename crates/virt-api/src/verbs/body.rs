@@ -11,6 +11,7 @@ use kubevirt_api::subresource_bodies::{
     AddVolumeOptions, EvacuateCancelOptions, FreezeUnfreezeTimeout, MigrateOptions, PauseOptions,
     RemoveVolumeOptions, RestartOptions, StartOptions, StopOptions, UnpauseOptions,
 };
+use kubevirt_api::vm_status::VirtualMachineMemoryDumpRequest;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -54,6 +55,20 @@ options! {
     RemoveVolumeOptions: ["name"],
     MigrateOptions: ["addedNodeSelector"],
     ObjectGraphOptions: ["includeOptionalNodes", "labelSelector"],
+}
+
+impl Options for VirtualMachineMemoryDumpRequest {
+    const TYPE: Option<&'static str> = Some("VirtualMachineMemoryDumpRequest");
+    /// It has no `dryRun`.
+    const FIELDS: &'static [&'static str] = &[
+        "claimName",
+        "phase",
+        "remove",
+        "startTimestamp",
+        "endTimestamp",
+        "fileName",
+        "message",
+    ];
 }
 
 impl Options for NoOptions {

@@ -1,4 +1,4 @@
-//! `migrate`: moves the running guest of a VM to another node, by a `VirtualMachineInstanceMigration`.
+//! `migrate`: moves the running guest of a VM to another pod, by a `VirtualMachineInstanceMigration`.
 
 use kubevirt_api::{
     conditions,

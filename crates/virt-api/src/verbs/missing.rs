@@ -36,10 +36,6 @@ enum Check {
     Vmi(fn(&VirtualMachineInstance) -> Result<(), Refusal>),
 }
 
-const DUMPS: Missing = Missing {
-    check: Check::Cluster(hotplug),
-    instead: "Let the guest write its own dump, such as by kdump",
-};
 const BACKUPS: Missing = Missing {
     check: Check::None,
     instead: "Freeze the guest with the verb freeze, copy its volumes, and thaw it with unfreeze",
@@ -55,18 +51,6 @@ const PROFILES: Missing = Missing {
 
 const SEV_READ: &[u16] = &[400, 500];
 
-pub(super) const MEMORY_DUMP: Entry = update(
-    Object::Vm,
-    "memorydump",
-    Contract::new(Answer::Accepted, &[400, 404, 409]).with_body("VirtualMachineMemoryDumpRequest"),
-    &DUMPS,
-);
-pub(super) const REMOVE_MEMORY_DUMP: Entry = update(
-    Object::Vm,
-    "removememorydump",
-    Contract::new(Answer::Accepted, &[409]),
-    &DUMPS,
-);
 pub(super) const BACKUP: Entry = Entry {
     level: Level::Component,
     ..update(
@@ -171,15 +155,6 @@ const fn profiler(name: &'static str, answer: Answer) -> Entry {
         level: Level::Everyone,
         ..get(Object::Cluster, name, contract, &PROFILES)
     }
-}
-
-fn hotplug(config: &ClusterConfig) -> Result<(), Refusal> {
-    if config.has_gate("DeclarativeHotplugVolumes") || config.has_gate("HotplugVolumes") {
-        return Ok(());
-    }
-    let message =
-        "Enable DeclarativeHotplugVolumes or HotplugVolumes feature gate to use this API.";
-    Err(Refusal::bad_request(message))
 }
 
 fn sev(config: &ClusterConfig) -> Result<(), Refusal> {
@@ -312,10 +287,7 @@ mod tests {
                 .unwrap(),
             )
         };
-        hotplug(&on(&[], &[])).unwrap();
-        let off = on(&[], &["DeclarativeHotplugVolumes", "WorkloadEncryptionSEV"]);
-        assert_eq!(hotplug(&off).unwrap_err().code, 400);
-        hotplug(&on(&["HotplugVolumes"], &["DeclarativeHotplugVolumes"])).unwrap();
+        let off = on(&[], &["WorkloadEncryptionSEV"]);
         sev(&on(&[], &[])).unwrap();
         assert_eq!(
             sev(&off).unwrap_err().message,

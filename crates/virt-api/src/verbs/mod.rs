@@ -23,6 +23,7 @@ mod freeze;
 mod guestfs;
 mod guestosinfo;
 pub(crate) mod healthz;
+mod memory_dump;
 mod migrate;
 mod object_graph;
 mod pause;
@@ -85,8 +86,8 @@ pub static ALL: &[Entry] = &[
     volumes::REMOVE_FROM_VM,
     volumes::ADD_TO_VMI,
     volumes::REMOVE_FROM_VMI,
-    missing::MEMORY_DUMP,
-    missing::REMOVE_MEMORY_DUMP,
+    memory_dump::DUMP,
+    memory_dump::REMOVE,
     migrate::ENTRY,
     missing::BACKUP,
     missing::REDEFINE_CHECKPOINT,

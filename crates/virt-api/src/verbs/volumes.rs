@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{caller, refusal::Refusal, settings::Shared};
 
-const MANAGER: &str = "virt-api";
+pub(super) const MANAGER: &str = "virt-api";
 const ADD: &str = "addvolume";
 const REMOVE: &str = "removevolume";
 /// The gate under which a VM gets requests in its status.
@@ -80,7 +80,7 @@ enum Change {
     Remove(RemoveVolumeOptions),
 }
 
-type Target = Path<(String, String)>;
+pub(super) type Target = Path<(String, String)>;
 
 async fn add_to_vm(at: State<Shared>, of: Target, request: Request) -> Result<StatusCode, Refusal> {
     let (authorized, body) = authorize(&at, &of, Object::Vm, ADD, request).await?;
@@ -115,9 +115,9 @@ async fn remove_from_vmi(
 }
 
 /// Proof that the caller has the right to the verb.
-struct Authorized;
+pub(super) struct Authorized;
 
-async fn authorize<B: body::Options>(
+pub(super) async fn authorize<B: body::Options>(
     State(shared): &State<Shared>,
     Path((namespace, name)): &Target,
     object: Object,
@@ -190,11 +190,7 @@ async fn change_vmi(
 impl Change {
     /// The request with what it leaves out, or why it is refused whatever its object.
     fn checked(self, config: &ClusterConfig) -> Result<Self, Refusal> {
-        if !config.has_gate(DECLARATIVE) && !config.has_gate(REQUESTS) {
-            let message = "Enable DeclarativeHotplugVolumes or HotplugVolumes feature gate to use \
-                           this API.";
-            return Err(Refusal::bad_request(message));
-        }
+        require_gate(config)?;
         match self {
             Self::Add(options) => Ok(Self::Add(Box::new(complete(*options)?))),
             Self::Remove(options) if options.name.is_empty() => Err(Refusal::bad_request(
@@ -215,6 +211,16 @@ impl Change {
             ..PatchParams::default()
         }
     }
+}
+
+/// Volumes can come to running guests.
+pub(super) fn require_gate(config: &ClusterConfig) -> Result<(), Refusal> {
+    if config.has_gate(DECLARATIVE) || config.has_gate(REQUESTS) {
+        return Ok(());
+    }
+    let message =
+        "Enable DeclarativeHotplugVolumes or HotplugVolumes feature gate to use this API.";
+    Err(Refusal::bad_request(message))
 }
 
 /// Names the disk like the volume, and marks the source as hot-pluggable.
@@ -434,13 +440,13 @@ fn require_plugged<'a>(volumes: &'a [Volume], name: &str) -> Result<&'a str, Ref
     Ok(&volume.name)
 }
 
-fn claim_name(volume: &Volume) -> Option<&str> {
+pub(super) fn claim_name(volume: &Volume) -> Option<&str> {
     let claim = volume.persistent_volume_claim.as_ref();
     let claim = claim.map(|claim| claim.claim_name.as_str());
     claim.or_else(|| Some(volume.data_volume.as_ref()?.name.as_str()))
 }
 
-fn json_patch(operations: Value) -> Result<Patch<()>, Refusal> {
+pub(super) fn json_patch(operations: Value) -> Result<Patch<()>, Refusal> {
     let patch = serde_json::from_value(operations);
     Ok(Patch::Json(
         patch.map_err(|error| Refusal::internal(error.to_string()))?,
@@ -449,7 +455,7 @@ fn json_patch(operations: Value) -> Result<Patch<()>, Refusal> {
 
 /// A test of the patch failed if another writer was faster. The API server reports that like a violation of
 /// the rules, but for the text.
-fn lost_race(name: &str, error: kube::Error) -> Refusal {
+pub(super) fn lost_race(name: &str, error: kube::Error) -> Refusal {
     let is_lost = match &error {
         kube::Error::Api(status) => {
             let causes = status.details.iter().flat_map(|details| &details.causes);

@@ -30,6 +30,10 @@ pub(crate) struct Running {
     front_proxy: HttpsClient,
     anonymous: HttpsClient,
     pub(crate) tokens: UploadTokens,
+    /// Of the server.
+    pub(crate) configuration: Configuration,
+    /// Of another component in the server's process; it follows no changes.
+    pub(crate) neighbour: Configuration,
 }
 
 /// A response of which the body was read.
@@ -61,6 +65,7 @@ impl Running {
         let trust = authority.trust();
         let tokens = UploadTokens::new(Arc::new(PlainSigner), Clock::system());
         let client = |identity| HttpsClient::new(&trust, identity, api.tasks.clone()).unwrap();
+        let [configuration, neighbour] = ["kubevirt"; 2].map(Configuration::new);
         let settings = Settings {
             client: api.client.clone(),
             listener,
@@ -70,8 +75,8 @@ impl Running {
             },
             webhook_callers: WebhookCallers::FrontProxy,
             nodes: client(None),
-            cluster: Configuration::new("kubevirt"),
-            neighbours: Vec::new(),
+            cluster: configuration.clone(),
+            neighbours: vec![neighbour.clone()],
             clock: Clock::system(),
             uploads: Some(tokens.clone()),
             metrics: vec![&virt_api::METRICS],
@@ -84,6 +89,8 @@ impl Running {
             authority,
             api,
             tokens,
+            configuration,
+            neighbour,
         }
     }
 

@@ -1,18 +1,18 @@
 //! Every subresource of `KubeVirt` has a row and an answer; the requests are counted.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::api::{
     core::v1::Node,
     rbac::v1::{Role, RoleBinding},
 };
 use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
+    Api, ResourceExt as _,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use kubevirt_api::VirtualMachineInstance;
 use serde_json::json;
-use virt_api::{Answer, Entry, Object, VERBS};
+use virt_api::{Answer, Configuration, Entry, Object, VERBS};
 
 use crate::{facts, server::Running};
 
@@ -144,6 +144,69 @@ async fn every_verb_answers_a_status_or_a_result() {
             assert_eq!(body["reason"], "NotImplemented", "{case}");
         }
     }
+    running.api.end().await;
+}
+
+/// Clients of `KubeVirt` compare `gitVersion` with their own version.
+#[tokio::test]
+async fn version_is_the_compatible_one_beside_our_own() {
+    let running = Running::start().await;
+    let path = format!("{BASE}/version");
+    let version = running.request(&http::Method::GET, &path).await.json();
+    assert_eq!(version["gitVersion"], "v1.9.0");
+    let ours = concat!("v", env!("CARGO_PKG_VERSION"));
+    assert_eq!(version["ferrovirtVersion"], ours);
+    running.api.end().await;
+}
+
+async fn until_read(configuration: &Configuration, version: &str) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(10));
+    let read = async {
+        while configuration.resource_version() != version {
+            ticks.tick().await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_mins(1), read).await;
+    assert!(in_time.is_ok(), "{}", configuration.resource_version());
+}
+
+/// A tool that changes the configuration waits until every component has read it.
+#[tokio::test]
+async fn health_names_the_oldest_configuration_of_the_process() {
+    let running = Running::start().await;
+    let client = &running.api.client;
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("kubevirt.io", "v1", "KubeVirt"));
+    let kubevirts: Api<DynamicObject> = Api::namespaced_with(client.clone(), "kubevirt", &kind);
+    let kubevirt = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"},
+        "spec": {"configuration": {"cpuModel": "Haswell"}},
+    });
+    let kubevirt = serde_json::from_value(kubevirt).unwrap();
+    let kubevirt = kubevirts
+        .create(&PostParams::default(), &kubevirt)
+        .await
+        .unwrap();
+    let version = kubevirt.resource_version().unwrap();
+    let subresource = format!("{BASE}/healthz");
+    let paths = ["/healthz", "//healthz", &subresource];
+    let all_name = async |expected: &str| {
+        for path in paths {
+            let answer = running.request(&http::Method::GET, path).await;
+            let health = answer.json();
+            assert_eq!(answer.code, 200, "{path}: {health}");
+            assert_eq!(
+                health["apiserver"]["connectivity"], "ok",
+                "{path}: {health}"
+            );
+            assert_eq!(health["config-resource-version"], expected, "{path}");
+        }
+    };
+    until_read(&running.configuration, &version).await;
+    all_name("0").await;
+    let (tasks, stop) = (&running.api.tasks, &running.api.stop);
+    running.neighbour.follow(client, tasks, stop);
+    until_read(&running.neighbour, &version).await;
+    all_name(&version).await;
     running.api.end().await;
 }
 

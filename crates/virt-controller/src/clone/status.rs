@@ -41,7 +41,8 @@ pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
             set(&mut status, &shown, &now);
         }
         Progress::Succeeded(unbound) => {
-            if let Some(restore) = restore {
+            // Also from one that a user has deleted meanwhile.
+            if let Some(restore) = &observed.restore {
                 status.target_name = Some(restore.spec.target.name.clone());
             }
             status.creation_time.get_or_insert_with(|| now.clone());

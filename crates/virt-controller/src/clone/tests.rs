@@ -229,6 +229,19 @@ fn progress_follows_the_restore() {
 }
 
 #[test]
+fn name_of_the_target_is_known_without_the_restore() {
+    let mut done = with_restore("CreatingTargetVM", &json!({"complete": true}));
+    let names = json!({"phase": "CreatingTargetVM", "snapshotName": "s", "restoreName": "r"});
+    done.clone = Arc::new(clone(&json!({}), &names));
+    let deleted = serde_json::from_value(json!(CREATED)).unwrap();
+    done.restore.as_mut().unwrap().metadata.deletion_timestamp = deleted;
+    let ended = status::render(&done, &plan(&done).progress);
+    assert_eq!(ended.phase.unwrap().as_str(), "Succeeded");
+    assert_eq!(ended.target_name.as_deref(), Some("b"));
+    assert_eq!(ended.restore_name, None);
+}
+
+#[test]
 fn helpers_are_kept_until_the_claims_have_their_data() {
     let complete = json!({"complete": true});
     let mut done = with_restore("Succeeded", &complete);

@@ -97,19 +97,19 @@ pub(super) fn disk_bytes(request: &Request, claim: &Claim) -> Option<u64> {
 }
 
 /// The size of the largest disk on the claim, which is a file system.
-pub(super) fn usable_bytes(claim: &Claim) -> Option<u64> {
+pub(crate) fn usable_bytes(claim: &Claim) -> Option<u64> {
     capacity(claim).map(without_overhead)
 }
 
 /// What the claim offers, or else what it requests.
-fn capacity(claim: &Claim) -> Option<u64> {
+pub(crate) fn capacity(claim: &Claim) -> Option<u64> {
     let info = &claim.facts.info;
     let found = info.capacity.get("storage");
     let found = found.or_else(|| info.requests.get("storage"))?;
     Amount::parse(found).ok().map(Amount::units)
 }
 
-pub(super) fn is_block(claim: &Claim) -> bool {
+pub(crate) fn is_block(claim: &Claim) -> bool {
     claim.facts.mode() == ClaimMode::Block
 }
 

@@ -30,6 +30,9 @@ use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
+pub(crate) use self::claim::{capacity, is_block, usable_bytes};
+pub(crate) use self::observe::{claim_users, waits_for_consumer};
+pub(crate) use self::view::ClaimUser;
 use self::view::{Definition, ImporterPod};
 use crate::Uploads;
 use crate::caches::DATA_VOLUME;

@@ -44,7 +44,7 @@ pub(super) enum Origin {
     /// The source is not a claim.
     None,
     Missing(String),
-    /// Another import populates it, or it has no volume yet.
+    /// Another import populates it, its upload is not complete, or it has no volume yet.
     Unpopulated(String),
     InUse {
         claim: String,
@@ -132,15 +132,13 @@ impl Controller {
             return Ok(Origin::Missing(name.clone()));
         };
         let populates = self.volumes.data_volumes.get(&at, key);
-        let is_populated =
-            populates.is_none_or(|volume| volume.phase == DataVolumePhase::Succeeded);
-        if !claim.is_bound || !is_populated {
+        if !is_populated(&claim, populates.as_deref()) {
             return Ok(Origin::Unpopulated(name.clone()));
         }
         if observed.pod.is_some() || observed.claim.is_none() {
             return Ok(Origin::Ready(claim));
         }
-        let user = claim_user(&self.client, &at, |_| true).await;
+        let user = claim_user(&self.client, &at, |pod| pod.writes(&at.name)).await;
         let user = user.map_err(DataVolumeError::read)?;
         Ok(match user {
             Some(pod) => Origin::InUse {
@@ -174,6 +172,13 @@ impl Controller {
     }
 }
 
+/// Whether the data of a claim is complete; the data volume has its name.
+pub(super) fn is_populated(claim: &Claim, populates: Option<&DataVolume>) -> bool {
+    claim.is_bound
+        && !claim.awaits_upload()
+        && populates.is_none_or(|volume| volume.phase == DataVolumePhase::Succeeded)
+}
+
 /// Whether the data volume controls the object: names prove nothing.
 pub(super) fn is_of(object: &impl kube::Resource, uid: &str) -> bool {
     let owners = object.meta().owner_references.iter().flatten();
@@ -182,7 +187,7 @@ pub(super) fn is_of(object: &impl kube::Resource, uid: &str) -> bool {
 }
 
 /// Whether the claim has no volume until a pod uses it.
-pub(super) async fn waits_for_consumer(client: &Client, claim: &Claim) -> kube::Result<bool> {
+pub(crate) async fn waits_for_consumer(client: &Client, claim: &Claim) -> kube::Result<bool> {
     let name = claim.storage_class.as_deref().filter(|it| !it.is_empty());
     let Some(name) = name.filter(|_| !claim.is_bound) else {
         return Ok(false);
@@ -198,13 +203,15 @@ pub(super) async fn claim_user(
     claim: &Key,
     counts: impl Fn(&ClaimUser) -> bool,
 ) -> kube::Result<Option<String>> {
-    let api = Api::<ClaimUser>::namespaced(client.clone(), &claim.namespace);
-    let pods = api.list(&ListParams::default()).await?;
-    let user = pods.items.into_iter().find(|pod| {
-        let mut claims = pod.claims.iter();
-        claims.any(|name| *name == claim.name) && counts(pod)
-    });
-    Ok(user.map(|pod| pod.name_any()))
+    let pods = claim_users(client, &claim.namespace).await?;
+    let mut users = pods.into_iter().filter(|pod| pod.uses(&claim.name));
+    Ok(users.find(counts).map(|pod| pod.name_any()))
+}
+
+/// The pods of a namespace, with the claims that they use.
+pub(crate) async fn claim_users(client: &Client, namespace: &str) -> kube::Result<Vec<ClaimUser>> {
+    let api = Api::<ClaimUser>::namespaced(client.clone(), namespace);
+    Ok(api.list(&ListParams::default()).await?.items)
 }
 
 /// Whether a user asked for the claim to be bound at once.

@@ -133,7 +133,10 @@ pub(super) fn render_upload(input: &UploadInput<'_>) -> Option<Pod> {
         name: upload_name(metadata.uid.as_deref().unwrap_or_default()),
         namespace: metadata.namespace.clone(),
         owner,
-        annotations: json!({}),
+        annotations: match input.claim.annotation(annotations::IMPORT_RESTARTS) {
+            Some(restarts) => json!({annotations::IMPORT_RESTARTS: restarts}),
+            None => json!({}),
+        },
         priority: None,
     };
     Some(pod(head, &parts, input.settings))

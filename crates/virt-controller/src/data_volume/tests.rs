@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use kubevirt_api::annotations;
 use kubevirt_api::data_volume_status::DataVolumePhase as Phase;
 use launcher_pod::{Acceleration, ContainerDisks, Settings};
 use reasons::Reason;
 use reconcile::Key;
 use serde_json::{Value, json};
 
-use super::observe::{Observed, Origin};
+use super::observe::{Observed, Origin, is_populated};
 use super::plan::{Plan, Step, plan};
 use super::pod::Input;
 use super::request::Abilities;
@@ -404,6 +405,25 @@ fn copy_waits_for_its_source() {
     case(ready(), None, "Pending", "", &[Step::CreateClaim]);
     case(in_use, bound(), "Pending", "CloneSourceInUse", &[]);
     case(ready(), bound(), "CloneScheduled", "", &[Step::CreatePod]);
+}
+
+#[test]
+fn claim_is_copied_after_its_upload() {
+    let uploaded = |annotations: Value| {
+        let mut claim = a_claim("Bound");
+        claim["metadata"]["annotations"] = annotations;
+        is_populated(&read(claim), None)
+    };
+    let target = "cdi.kubevirt.io/storage.upload.target";
+    let phase = "cdi.kubevirt.io/storage.pod.phase";
+    assert!(uploaded(json!({})));
+    assert!(!uploaded(json!({target: ""})));
+    assert!(!uploaded(json!({target: "", phase: "Pending"})));
+    assert!(!uploaded(json!({target: "", phase: "Running"})));
+    assert!(uploaded(json!({target: "", phase: "Succeeded"})));
+    assert!(uploaded(
+        json!({target: "", annotations::CDI_POPULATED_FOR: "disk"})
+    ));
 }
 
 #[test]

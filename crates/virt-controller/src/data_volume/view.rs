@@ -160,6 +160,19 @@ pub(crate) struct ClaimUser {
     pub(crate) metadata: ObjectMeta,
     /// Of a pod that has not ended.
     pub(crate) claims: Vec<String>,
+    /// Those of them that the pod may change.
+    pub(crate) written: Vec<String>,
+}
+
+impl ClaimUser {
+    pub(crate) fn uses(&self, claim: &str) -> bool {
+        self.claims.iter().any(|name| name == claim)
+    }
+
+    /// Whether the pod may change the claim. The server of an export, for one, only reads.
+    pub(crate) fn writes(&self, claim: &str) -> bool {
+        self.written.iter().any(|name| name == claim)
+    }
 }
 
 impl From<Pod> for ClaimUser {
@@ -168,10 +181,17 @@ impl From<Pod> for ClaimUser {
         let has_ended = matches!(phase.as_deref(), Some("Succeeded" | "Failed"));
         let volumes = pod.spec.and_then(|spec| spec.volumes);
         let volumes = volumes.into_iter().flatten().filter(|_| !has_ended);
-        let claims = volumes.filter_map(|volume| Some(volume.persistent_volume_claim?.claim_name));
+        let (mut claims, mut written) = (Vec::new(), Vec::new());
+        for source in volumes.filter_map(|volume| volume.persistent_volume_claim) {
+            if source.read_only != Some(true) {
+                written.push(source.claim_name.clone());
+            }
+            claims.push(source.claim_name);
+        }
         Self {
             metadata: slim(pod.metadata, Labels::Dropped, &[]),
-            claims: claims.collect(),
+            claims,
+            written,
         }
     }
 }

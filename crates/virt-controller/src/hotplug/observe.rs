@@ -12,7 +12,7 @@ use reconcile::Key;
 
 use super::Controller;
 use super::view::AttachmentPod;
-use crate::view::{Guest, Plug};
+use crate::view::{Guest, Plug, Purpose};
 use crate::vmi::LauncherPod;
 
 #[derive(Debug)]
@@ -41,18 +41,24 @@ pub(super) enum Storage {
 
 impl Controller {
     /// `None` if the guest has no such volumes.
-    pub(super) fn observe(&self, vmi: Arc<Guest>) -> Option<Observed> {
+    pub(super) fn observe(&self, mut vmi: Arc<Guest>) -> Option<Observed> {
         let is_used = !vmi.plugs.is_empty() || !vmi.status.volumes.is_empty();
         if !is_used {
-            return None;
-        }
-        if !self.source.has_hotplug() {
             return None;
         }
         let name = launcher_pod::current_pod_name(&vmi.identity());
         let uid = vmi.uid().unwrap_or_default();
         let mut launchers = self.launchers.controlled_by(&uid).into_iter();
         let launcher = launchers.find(|pod| pod.name_any() == name);
+        if !self.source.has_hotplug() {
+            // The guest has had its disks since its start; a dump has to say what it waits for.
+            let is_dump = |plug: &Plug| plug.purpose == Purpose::MemoryDump;
+            let takes_volumes = launcher.as_ref().is_some_and(|pod| pod.takes_volumes);
+            if takes_volumes || !vmi.plugs.iter().any(is_dump) {
+                return None;
+            }
+            Arc::make_mut(&mut vmi).plugs.retain(is_dump);
+        }
         let attachments = launcher.as_ref().map_or_else(Vec::new, |pod| {
             let uid = pod.uid().unwrap_or_default();
             self.attachments.controlled_by(&uid)

@@ -6,15 +6,15 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use kubevirt_api::vmi_status::{
-    HotplugVolumeStatus, PersistentVolumeClaimInfo, VirtualMachineInstancePhase as GuestPhase,
-    VolumePhase as Phase, VolumeStatus,
+    DomainMemoryDumpInfo, HotplugVolumeStatus, PersistentVolumeClaimInfo,
+    VirtualMachineInstancePhase as GuestPhase, VolumePhase as Phase, VolumeStatus,
 };
 use launcher_pod::attachment_pod_name;
 use reasons::Reason;
 
 use super::observe::{Observed, Storage};
 use super::view::{AttachmentPod, State};
-use crate::view::Plug;
+use crate::view::{Plug, Purpose};
 
 /// The shortest time between two pods for the same set: a node may refuse each of them at once.
 const SHORTEST_LIFE: SignedDuration = SignedDuration::from_secs(10);
@@ -209,12 +209,14 @@ fn follow_spec(observed: &Observed, takes_volumes: bool) -> Vec<VolumeStatus> {
         let mut new = VolumeStatus {
             name: plug.volume.clone(),
             hotplug_volume: Some(HotplugVolumeStatus::default()),
+            memory_dump_volume: dump_of(plug),
             ..VolumeStatus::default()
         };
         if takes_volumes {
             await_claim(&mut new, plug, observed);
         } else {
             let message = "the pod of the guest was created without a place for volumes that come later: \
+                           enable the feature gate DeclarativeHotplugVolumes, leave out disableHotplug, and \
                            restart the VM";
             set(&mut new, Phase::Pending, Reason::VolumePending, message);
         }
@@ -237,6 +239,7 @@ fn follow(known: &VolumeStatus, plug: Option<&Plug>, observed: &Observed) -> Opt
             next = VolumeStatus {
                 name: known.name.clone(),
                 hotplug_volume: Some(HotplugVolumeStatus::default()),
+                memory_dump_volume: dump_of(plug),
                 ..VolumeStatus::default()
             };
             await_claim(&mut next, plug, observed);
@@ -253,6 +256,14 @@ fn follow(known: &VolumeStatus, plug: Option<&Plug>, observed: &Observed) -> Opt
         }
     }
     Some(next)
+}
+
+/// virt-handler fills it in when the dump begins.
+fn dump_of(plug: &Plug) -> Option<DomainMemoryDumpInfo> {
+    (plug.purpose == Purpose::MemoryDump).then(|| DomainMemoryDumpInfo {
+        claim_name: Some(plug.claim.clone()),
+        ..DomainMemoryDumpInfo::default()
+    })
 }
 
 /// Pending until the claim is bound.

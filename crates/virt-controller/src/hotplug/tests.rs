@@ -290,6 +290,28 @@ fn pods_that_end_at_once_are_not_replaced_at_once() {
 }
 
 #[test]
+fn volume_of_a_memory_dump_comes_like_a_disk_and_stays_until_it_leaves_the_spec() {
+    let dump = || json!({"name": "v", "memoryDump": {"claimName": "a"}});
+    let storage = || [("v", bound("a"))];
+    let new = observe(guest(&[dump()], &[root()]), &storage(), &[]);
+    check(&new, &["create v=a"], &["root:-:-", "v:Bound:VolumeBound"]);
+    let info = plan(&new).volumes[1].memory_dump_volume.clone().unwrap();
+    assert_eq!(info.claim_name.as_deref(), Some("a"));
+    let pod = || attachment(&[("v", "a")], "True");
+    for phase in [
+        "MemoryDumpInProgress",
+        "MemoryDumpCompleted",
+        "MemoryDumpFailed",
+    ] {
+        let status = [entry("v", phase, "a")];
+        let stays = observe(guest(&[dump()], &status), &storage(), &[pod()]);
+        check(&stays, &[], &[&format!("v:{phase}:-")]);
+        let leaves = observe(guest(&[], &status), &[], &[pod()]);
+        check(&leaves, &[], &["v:Detaching:VolumeDetaching"]);
+    }
+}
+
+#[test]
 fn volume_of_the_start_is_left_alone() {
     // The gate was off when the guest started.
     let known = json!({"name": "v", "target": "vdb"});

@@ -35,7 +35,7 @@ impl Controller {
             }
             Some(Step::CleanUp) => return self.clean_up(migration).await,
             Some(Step::CreateTarget) => {
-                let created = self.create_target(observed, &mut done).await;
+                let created = Box::pin(self.create_target(observed, &mut done)).await;
                 if created.is_err() {
                     // Others get its turn meanwhile.
                     self.begun.lock().remove(migration.uid());
@@ -117,8 +117,8 @@ impl Controller {
         });
         self.publish_on(vmi, body).await?;
         failpoints::after("virt-controller/migration/hand-over");
-        let node = target.node_name.as_deref().unwrap_or_default();
-        let note = format!("The migration to node {node} was handed to virt-handler");
+        let place = place(observed);
+        let note = format!("The migration to {place} was handed to virt-handler");
         self.publish(
             observed,
             EventType::Normal,
@@ -141,14 +141,18 @@ impl Controller {
     }
 
     /// Removes the pods from the VMI that this migration has left behind: those on other nodes than the
-    /// guest.
+    /// guest, and, if it does not leave its node, all but its current one.
     async fn forget_pods(&self, observed: &Observed) -> Result<(), MigrationError> {
         let vmi = observed.vmi.as_deref();
         let Some(vmi) = vmi.filter(|vmi| vmi.migration(observed.migration.uid()).is_some()) else {
             return Ok(());
         };
+        let current = observed.current_pod.as_ref();
         let all = vmi.status.active_pods.iter();
-        let left = all.filter(|(_, node)| Some(*node) != vmi.status.node_name.as_ref());
+        let left = all.filter(|(uid, node)| {
+            Some(*node) != vmi.status.node_name.as_ref()
+                || (observed.is_within_node() && current.is_some_and(|current| current != *uid))
+        });
         let left: Map<String, Value> = left.map(|(uid, _)| (uid.clone(), Value::Null)).collect();
         if left.is_empty() {
             return Ok(());
@@ -268,9 +272,7 @@ impl Controller {
     fn publish_end(&self, observed: &Observed, phase: &Phase, message: Option<&str>) {
         match phase {
             Phase::Succeeded => {
-                let vmi = observed.vmi.as_deref();
-                let node = vmi.and_then(|vmi| vmi.status.node_name.as_deref());
-                let note = format!("The guest runs on node {}", node.unwrap_or_default());
+                let note = format!("The guest runs on {}", place(observed));
                 self.publish(
                     observed,
                     EventType::Normal,
@@ -299,5 +301,18 @@ impl Controller {
         if let Some(vmi) = &observed.vmi {
             self.recorder.publish(vmi.as_ref(), kind, reason, note);
         }
+    }
+}
+
+/// Where a migration moves the guest, for messages.
+fn place(observed: &Observed) -> String {
+    let target = observed.target.as_deref();
+    let node = target.and_then(|pod| pod.node_name.as_deref());
+    let of_vmi = || observed.vmi.as_deref()?.status.node_name.as_deref();
+    let node = format!("node {}", node.or_else(of_vmi).unwrap_or_default());
+    let pod = target.and_then(|pod| pod.metadata.name.as_deref());
+    match pod.filter(|_| observed.is_within_node()) {
+        Some(pod) => format!("{node}, in pod {pod}"),
+        None => node,
     }
 }

@@ -2,6 +2,7 @@
 //! that mark from guests that have left it.
 
 use kubevirt_api::migration_request::MigrationPriority;
+use kubevirt_api::vmi::EvictionStrategy;
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as GuestPhase,
 };
@@ -29,15 +30,17 @@ pub(super) fn register(wiring: &mut Wiring<'_>, controller: &Controller) {
     wiring.controller(&gate, &vmis, move || Evacuation(controller.clone()));
 }
 
-/// Whether the guest can and has to leave its node now.
+/// Whether the guest can and has to leave its node now, by a migration of this controller.
 fn has_to_leave(vmi: &Guest) -> bool {
     let status = &vmi.status;
     let kind = VirtualMachineInstanceConditionType::LiveMigratable;
     status.evacuation_node.is_some()
         && status.evacuation_node == status.node_name
         && status.phase == GuestPhase::Running
+        && vmi.eviction_strategy != Some(EvictionStrategy::External)
         && !vmi.is_deleting()
         && conditions::is_true(&status.conditions, &kind)
+        && !vmi.stays_on_node()
 }
 
 /// Whether the guest has left the node that it had to leave.
@@ -106,6 +109,28 @@ const AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn guest_has_to_leave_unless_another_controller_moves_it() {
+        let guest = |strategy: &str| -> Guest {
+            let vmi = json!({
+                "metadata": {},
+                "spec": {"domain": {"devices": {}}, "evictionStrategy": strategy},
+                "status": {
+                    "phase": "Running", "nodeName": "n1", "evacuationNodeName": "n1",
+                    "conditions": [{"type": "LiveMigratable", "status": "True"}],
+                },
+            });
+            serde_json::from_value(vmi).unwrap()
+        };
+        for (strategy, expected) in [
+            ("LiveMigrate", true),
+            ("LiveMigrateIfPossible", true),
+            ("External", false),
+        ] {
+            assert_eq!(has_to_leave(&guest(strategy)), expected, "{strategy}");
+        }
+    }
 
     #[test]
     fn evacuation_ends_on_another_node() {

@@ -1,5 +1,6 @@
 //! Observation: everything that one reconcile may read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub(super) struct Observed {
     pub(super) target: Option<Arc<LauncherPod>>,
     /// That pod is the one in which the guest runs.
     pub(super) is_target_current: bool,
+    /// The UID of the pod in which the guest runs, if that pod is there.
+    pub(super) current_pod: Option<String>,
     /// An older migration of the same guest that is not over.
     pub(super) rival: Option<String>,
     pub(super) turn: Turn,
@@ -47,6 +50,18 @@ pub(super) enum Begun {
     PodCreated,
 }
 
+impl Observed {
+    /// Whether the guest moves to another pod of its node.
+    pub(super) fn is_within_node(&self) -> bool {
+        self.vmi
+            .as_deref()
+            .is_some_and(|vmi| match vmi.migration(self.migration.uid()) {
+                Some(state) => model::is_within_node(state),
+                None => vmi.stays_on_node(),
+            })
+    }
+}
+
 impl Controller {
     pub(super) async fn observe(
         &self,
@@ -55,12 +70,17 @@ impl Controller {
         let now = self.clock.now();
         let guest = migration.guest();
         let vmi = self.vmis.get(&guest);
-        let (mut target, mut is_target_current) = (None, false);
+        let (mut target, mut is_target_current, mut current_pod) = (None, false, None);
         if let Some(vmi) = &vmi {
             let named = vmi.identity();
             let name = launcher_pod::target_pod_name(&named, migration.uid());
-            is_target_current = launcher_pod::current_pod_name(&named) == name;
+            let current = launcher_pod::current_pod_name(&named);
+            is_target_current = current == name;
             target = self.target(&migration, vmi, &name).await?;
+            let current = self.pods.get(&Key::new(&guest.namespace, current));
+            current_pod = current
+                .filter(|pod| is_of(pod, vmi))
+                .and_then(|pod| pod.uid());
         }
         let others = self.migrations.in_namespace(&guest.namespace);
         let others = others.iter().filter(|one| one.guest() == guest);
@@ -80,6 +100,7 @@ impl Controller {
             vmi,
             target,
             is_target_current,
+            current_pod,
             now,
         })
     }
@@ -114,7 +135,8 @@ impl Controller {
             return Turn::Now;
         }
         let all = self.migrations.list();
-        if let Some(wait) = back_off(migration, &all, now) {
+        let groups = by_guest(&all);
+        if let Some(wait) = back_off(migration, &groups, now) {
             return Turn::In(wait);
         }
         let config = self.source.cluster.now();
@@ -125,8 +147,8 @@ impl Controller {
         };
         let waiting = all.iter().filter(|one| {
             let is_kept_back = one.uid() != migration.uid() && one.is_rejected();
-            let is_ready = !one.is_deleting() && back_off(one, &all, now).is_none();
-            one.is_waiting() && is_ready && !is_kept_back
+            let is_ready = one.is_waiting() && !one.is_deleting() && !is_kept_back;
+            is_ready && back_off(one, &groups, now).is_none()
         });
         // Others are decided on at the same time, before their writes are in the cache.
         let mut begun = self.begun.lock();
@@ -169,19 +191,31 @@ pub(super) fn is_of(pod: &LauncherPod, vmi: &Guest) -> bool {
     })
 }
 
-/// How long a migration waits because earlier ones of the same guest have failed.
-fn back_off(migration: &Migration, all: &[Arc<Migration>], now: Timestamp) -> Option<Duration> {
-    let is_repeated = migration.is_repeated();
-    is_repeated.then(|| back_off_of(&migration.guest(), all, now))?
+/// Migrations by their guest.
+pub(super) type ByGuest<'a> = BTreeMap<Key, Vec<&'a Migration>>;
+
+/// Groups migrations, so that not each guest has to look at those of all others.
+pub(super) fn by_guest(all: &[Arc<Migration>]) -> ByGuest<'_> {
+    let mut groups = ByGuest::new();
+    for one in all {
+        groups.entry(one.guest()).or_default().push(one.as_ref());
+    }
+    groups
 }
 
-/// How long no component moves a guest, because its last moves have failed.
-pub(super) fn back_off_of(guest: &Key, all: &[Arc<Migration>], now: Timestamp) -> Option<Duration> {
-    let mut ended: Vec<&Migration> = all
-        .iter()
-        .map(Arc::as_ref)
-        .filter(|one| one.is_final() && one.is_repeated() && one.guest() == *guest)
-        .collect();
+/// How long a migration waits because earlier ones of the same guest have failed.
+fn back_off(migration: &Migration, groups: &ByGuest<'_>, now: Timestamp) -> Option<Duration> {
+    if !migration.is_repeated() {
+        return None;
+    }
+    back_off_of(groups.get(&migration.guest())?, now)
+}
+
+/// How long no component moves a guest, because its last moves have failed. The migrations are those of the guest.
+pub(super) fn back_off_of(of_guest: &[&Migration], now: Timestamp) -> Option<Duration> {
+    let ended = of_guest.iter().copied();
+    let ended = ended.filter(|one| one.is_final() && one.is_repeated());
+    let mut ended: Vec<&Migration> = ended.collect();
     ended.sort_by_key(|one| one.since());
     let failed = ended.iter().rev();
     let failed = failed.take_while(|one| one.phase() == Phase::Failed);

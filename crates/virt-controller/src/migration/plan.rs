@@ -103,8 +103,8 @@ fn handed_over(observed: &Observed, vmi: &Guest, state: &State) -> Plan {
     if state.failed == Some(true) {
         return Plan::fail(failure(state, migration));
     }
-    let has_moved = state.target_node.is_some() && state.target_node == vmi.status.node_name;
-    if state.completed == Some(true) && has_moved {
+    let has_moved = model::has_moved(&vmi.identity());
+    if state.completed == Some(true) && has_moved && is_followed(observed, vmi) {
         return Plan::to(Phase::Succeeded);
     }
     let phase = match (&state.start_timestamp, &state.target_node_address) {
@@ -126,6 +126,13 @@ fn handed_over(observed: &Observed, vmi: &Guest, state: &State) -> Plan {
         Some(left) => plan.again_in(left),
         None => plan.with(Step::RequestAbort),
     }
+}
+
+/// Whether the VMI shows the launcher of the pod that the guest has moved to: an update would move the guest
+/// again otherwise. A VMI that gets another node gets the launcher by the same write.
+fn is_followed(observed: &Observed, vmi: &Guest) -> bool {
+    let image = observed.target.as_ref().and_then(|pod| pod.image.as_ref());
+    !observed.is_within_node() || image.is_none() || image == vmi.status.launcher_image.as_ref()
 }
 
 /// Whether the pod that should get the guest cannot get it any more.
@@ -168,8 +175,7 @@ fn before_hand_over(observed: &Observed, vmi: &Guest) -> Plan {
         PodState::Ready if *vmi.phase() != GuestPhase::Running => {
             Plan::fail("the guest is not running")
         }
-        // Which side of a migration a pod is on follows from its node.
-        PodState::Ready if is_on_same_node(observed, vmi) => {
+        PodState::Ready if is_on_same_node(observed, vmi) && !vmi.stays_on_node() => {
             Plan::fail("the target pod is on the guest's own node")
         }
         PodState::Ready => Plan::to(Phase::Scheduled).with(Step::HandOver),

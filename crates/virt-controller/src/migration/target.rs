@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::VirtualMachineInstance;
-use launcher_pod::{Acceleration, PodError, Surroundings};
+use launcher_pod::{Acceleration, Destination, PodError, Surroundings};
 use model::{CpuModel, Guest as Parsed};
 use reconcile::Key;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::observe::Observed;
 use super::policy;
 use super::{Controller, MigrationError};
 use crate::view::{Claim, Guest};
-use crate::vmi::claim_names;
+use crate::vmi::{Definitions, claim_names};
 
 impl Controller {
     /// The pod for the guest; `None` if the VMI is gone.
@@ -33,6 +33,9 @@ impl Controller {
         let whole = api.get_opt(&key.name).await.map_err(read("the VMI"))?;
         let Some(whole) = whole else { return Ok(None) };
         let mut around = self.source.surroundings(&key.namespace);
+        let networks = Definitions::read(&self.client, &whole).await;
+        let networks = networks.map_err(read("a network definition"))?;
+        around.network_resources = self.source.network_resources(networks);
         let api = Api::<Claim>::namespaced(self.client.clone(), &key.namespace);
         for name in claim_names(&whole.spec) {
             // A missing one is an error of the rendering, which names it.
@@ -63,6 +66,7 @@ impl Controller {
                 uid: migration.uid(),
                 added_node_selector: &migration.spec.added_node_selector,
                 cpu_labels: &self.cpu_labels(whole),
+                destination: destination(observed),
             },
         )
     }
@@ -103,6 +107,12 @@ impl Controller {
         let old = json!(vmi.status.migration);
         in_place_of(&old, new)
     }
+}
+
+fn destination(observed: &Observed) -> Destination<'_> {
+    let vmi = observed.vmi.as_deref().filter(|vmi| vmi.stays_on_node());
+    let node = vmi.and_then(|vmi| vmi.status.node_name.as_deref());
+    node.map_or(Destination::OtherNode, Destination::SameNode)
 }
 
 /// A merge patch that turns `old` into `new`: it removes what only `old` has.

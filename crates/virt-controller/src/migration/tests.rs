@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kubevirt_api::annotations;
 use kubevirt_api::migration_policy::MigrationPolicy;
 use kubevirt_api::migration_request::{
     MigrationPriority, VirtualMachineInstanceMigrationPhase as Phase,
 };
+use reconcile::Key;
 use serde_json::{Value, json};
 
 use super::limits::{Limits, Waiting, back_off, may_begin, priority};
-use super::observe::{Observed, Turn};
+use super::observe::{Observed, Turn, back_off_of, by_guest};
 use super::plan::{Plan, Step, plan};
 use super::policy;
 use super::target::in_place_of;
@@ -83,6 +85,7 @@ fn observed(migration: Value, vmi: Option<Value>, pod: Option<Value>) -> Observe
         vmi: vmi.map(|vmi| Arc::new(serde_json::from_value(vmi).unwrap())),
         target: pod.map(parse).map(Arc::new),
         is_target_current: false,
+        current_pod: None,
         rival: None,
         turn: Turn::Now,
         newer: 0,
@@ -170,6 +173,46 @@ fn migration_goes_through_its_phases() {
     let mut done = observed(migration("Succeeded"), Some(moved), running());
     done.is_target_current = true;
     check(&done, &Phase::Succeeded, Some(Step::RemoveFinalizer));
+}
+
+#[test]
+fn migration_within_a_node_is_over_once_the_vmi_shows_the_new_launcher() {
+    let pod = || {
+        let mut pod = pod("Running");
+        pod["spec"] =
+            json!({"nodeName": "n1", "containers": [{"name": "compute", "image": "l:2"}]});
+        Some(pod)
+    };
+    let guest = |mut state: Option<Value>, image: &str| {
+        let is_begun = state.is_some();
+        let mut vmi = guest(state.take());
+        vmi["status"]["conditions"] = json!([
+            {"type": "LiveMigratable", "status": "True", "reason": "OnlyWithinNode"}]);
+        vmi["status"]["launcherContainerImageVersion"] = image.into();
+        if is_begun {
+            vmi["status"]["migrationState"]["targetNode"] = "n1".into();
+        }
+        Some(vmi)
+    };
+    let ready = observed(migration("Scheduling"), guest(None, "l:1"), pod());
+    check(&ready, &Phase::Scheduled, Some(Step::HandOver));
+    let state = |change: Value| Some(change);
+    let begun = state(json!({"startTimestamp": CREATED}));
+    let begun = observed(migration("Running"), guest(begun, "l:1"), pod());
+    check(&begun, &Phase::Running, None);
+    let moved = || state(json!({"startTimestamp": CREATED, "completed": true}));
+    let unseen = observed(migration("Running"), guest(moved(), "l:1"), pod());
+    check(&unseen, &Phase::Running, None);
+    let followed = observed(migration("Running"), guest(moved(), "l:2"), pod());
+    check(&followed, &Phase::Succeeded, None);
+    let failed = state(json!({"completed": true, "failed": true}));
+    let failed = observed(migration("Running"), guest(failed, "l:1"), pod());
+    check(&failed, &Phase::Failed, None);
+    // Where there are other nodes, the pod of a migration is on one of them.
+    let mut elsewhere = guest(None, "l:1").unwrap();
+    elsewhere["status"]["conditions"][0]["reason"] = "".into();
+    let elsewhere = observed(migration("Scheduling"), Some(elsewhere), pod());
+    check(&elsewhere, &Phase::Failed, None);
 }
 
 #[test]
@@ -418,6 +461,34 @@ fn repeated_failures_wait_longer() {
     assert_eq!(wait(1, 20), None);
     assert_eq!(wait(3, 0), Some(80));
     assert_eq!(wait(100, 0), Some(20 << 8));
+}
+
+#[test]
+fn failures_of_a_guest_do_not_hold_back_another() {
+    let ended = |guest: &str, phase: &str| -> Arc<Migration> {
+        let migration = json!({
+            "metadata": {
+                "name": guest, "namespace": "n", "annotations": {annotations::EVACUATION_MIGRATION: ""},
+            },
+            "spec": {"vmiName": guest},
+            "status": {"phase": phase, "phaseTransitionTimestamps": [
+                {"phase": phase, "phaseTransitionTimestamp": at(0).to_string()},
+            ]},
+        });
+        Arc::new(serde_json::from_value(migration).unwrap())
+    };
+    let all = [
+        ended("a", "Failed"),
+        ended("b", "Succeeded"),
+        ended("a", "Failed"),
+    ];
+    let groups = by_guest(&all);
+    let wait = |guest: &str| {
+        let of_guest = groups.get(&Key::new("n", guest));
+        let wait = back_off_of(of_guest.map_or(&[][..], Vec::as_slice), at(0));
+        wait.map(|wait| wait.as_secs())
+    };
+    assert_eq!((wait("a"), wait("b"), wait("c")), (Some(40), None, None));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Carries out a step, and writes the status.
 
+use std::borrow::Cow;
+
 use error_chain::error_chain;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
@@ -19,7 +21,7 @@ use super::target::difference;
 use super::{Controller, RestoreError, claims, status};
 use crate::MANAGER;
 use crate::operation::{set_finalizers, status_fragment};
-use crate::subresources::{self, Of, SubresourceError};
+use crate::subresources::{self, Of};
 
 type Restore = VirtualMachineRestore;
 
@@ -111,11 +113,7 @@ impl Controller {
     async fn stop_target(&self, key: &Key, observed: &Observed) -> Result<(), RestoreError> {
         let target = target(key, observed);
         let stopped = subresources::put(&self.client, Of::Vm, &target, "stop", &json!({})).await;
-        match stopped {
-            // It is stopped already, and the guest takes its time.
-            Ok(()) | Err(SubresourceError::Refused { .. }) => Ok(()),
-            Err(error) => Err(RestoreError::Stop(error)),
-        }
+        stopped.map_err(RestoreError::Stop)
     }
 
     async fn set_lock(
@@ -259,24 +257,10 @@ impl Controller {
         plan: &Plan,
         error: Option<&RestoreError>,
     ) -> Result<(), RestoreError> {
-        let waits;
-        let progress = match (error, &plan.progress) {
-            (
-                Some(RestoreError::Write {
-                    source: WriteError::Conflict { .. },
-                    ..
-                }),
-                _,
-            ) => return Ok(()),
-            (Some(error), Progress::Restoring) => {
-                waits = Progress::Waits {
-                    reason: error.reason(),
-                    message: error_chain(error),
-                };
-                &waits
-            }
-            (_, progress) => progress,
+        let Some(progress) = shown(plan, error) else {
+            return Ok(());
         };
+        let progress = progress.as_ref();
         let status = status::render(observed, progress);
         let is_new = self.apply_status(key, observed, &status).await?.is_some();
         if let Progress::Failed { reason, message } | Progress::Waits { reason, message } = progress
@@ -312,6 +296,32 @@ impl Controller {
         self.recorder
             .publish(observed.restore.as_ref(), kind, reason, note);
     }
+}
+
+/// What users see, unless the next reconcile repeats a step on newer objects.
+pub(super) fn shown<'a>(plan: &'a Plan, error: Option<&RestoreError>) -> Option<Cow<'a, Progress>> {
+    let Some(error) = error else {
+        return Some(Cow::Borrowed(&plan.progress));
+    };
+    let is_conflict = matches!(
+        error,
+        RestoreError::Write {
+            source: WriteError::Conflict { .. },
+            ..
+        }
+    );
+    if is_conflict {
+        return None;
+    }
+    // It says why the VM is not being stopped.
+    let is_cause = matches!(error, RestoreError::Stop(_));
+    if plan.progress != Progress::Restoring && !is_cause {
+        return Some(Cow::Borrowed(&plan.progress));
+    }
+    Some(Cow::Owned(Progress::Waits {
+        reason: error.reason(),
+        message: error_chain(error),
+    }))
 }
 
 fn target(key: &Key, observed: &Observed) -> Key {

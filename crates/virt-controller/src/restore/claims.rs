@@ -93,7 +93,7 @@ pub(super) fn body(
     let mut marks = old.labels.unwrap_or_default();
     marks.insert(
         labels::RESTORE_SOURCE_VM_NAME.to_owned(),
-        source_vm.to_owned(),
+        launcher_pod::label_value(source_vm),
     );
     marks.insert(
         labels::RESTORE_SOURCE_VM_NAMESPACE.to_owned(),
@@ -114,6 +114,27 @@ pub(super) fn body(
         restore.metadata.name.clone().unwrap_or_default(),
     );
     notes.insert(annotations::LAST_RESTORE_UID.to_owned(), mark(restore));
+    let spec = spec_from_copy(backup, copy.metadata.name.as_deref(), Some(copy));
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": marks,
+            "annotations": notes,
+        },
+        "spec": spec,
+    })
+}
+
+/// The spec of a claim that is restored from the volume snapshot of this name: that of the claim that was
+/// copied, large enough for the copy, if that is known.
+pub(crate) fn spec_from_copy(
+    backup: &VolumeBackup,
+    name: Option<&str>,
+    copy: Option<&VolumeSnapshot>,
+) -> Value {
     let mut spec = json!(
         backup
             .persistent_volume_claim
@@ -128,22 +149,12 @@ pub(super) fn body(
     spec["dataSource"] = json!({
         "apiGroup": VolumeSnapshot::GROUP,
         "kind": VolumeSnapshot::KIND,
-        "name": copy.metadata.name,
+        "name": name,
     });
-    if let Some(size) = size(&spec, copy) {
+    if let Some(size) = copy.and_then(|copy| size(&spec, copy)) {
         spec["resources"]["requests"]["storage"] = size.into();
     }
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
-            "labels": marks,
-            "annotations": notes,
-        },
-        "spec": spec,
-    })
+    spec
 }
 
 /// The size of the snapshot, if the old request was smaller.

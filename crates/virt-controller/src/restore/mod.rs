@@ -36,7 +36,7 @@ use crate::operation::RETRY;
 use crate::subresources::SubresourceError;
 use crate::wiring::Wiring;
 
-pub(crate) use claims::mark;
+pub(crate) use claims::{mark, spec_from_copy};
 pub(crate) use observe::{Target, copied_vm};
 pub(crate) use target::shared_claims;
 
@@ -74,7 +74,9 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
     wiring.caches.guests.on_change(move |vmi| {
         let key = Key::of(vmi);
         let of_namespace = all.in_namespace(&key.namespace).into_iter();
-        let of_guest = of_namespace.filter(|one| one.spec.target.name == key.name);
+        // Each reconcile reads all parts of the restore.
+        let of_guest = of_namespace
+            .filter(|one| one.spec.target.name == key.name && !observe::is_complete(one));
         queue.add_all(of_guest.map(|one| Key::of(one.as_ref())), VMI);
     });
     let controller = Controller {

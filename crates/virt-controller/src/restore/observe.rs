@@ -28,6 +28,7 @@ pub(super) struct Observed {
     pub(super) source: Value,
     pub(super) disks: Vec<Disk>,
     pub(super) target: Option<Target>,
+    /// The VMI of the VM, unless it has ended.
     pub(super) guest: Option<Guest>,
     /// Claims without an owner that this restore has created; only if it is deleted before it is complete.
     pub(super) leftovers: Vec<ObjectMeta>,
@@ -61,8 +62,7 @@ impl Observed {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        let status = self.restore.status.as_ref();
-        status.is_some_and(|status| status.complete == Some(true))
+        is_complete(&self.restore)
     }
 
     pub(super) fn is_locked(&self) -> bool {
@@ -70,6 +70,11 @@ impl Observed {
         let lock = target.and_then(|target| target.status.restore_in_progress.as_deref());
         lock == Some(self.name())
     }
+}
+
+pub(super) fn is_complete(restore: &VirtualMachineRestore) -> bool {
+    let status = restore.status.as_ref();
+    status.is_some_and(|status| status.complete == Some(true))
 }
 
 fn unreadable(what: &'static str) -> impl Fn(kube::Error) -> RestoreError {
@@ -109,7 +114,9 @@ impl Controller {
         }
         let guests = Api::<Guest>::namespaced(client.clone(), namespace);
         let guest = guests.get_opt(&target).await;
-        observed.guest = guest.map_err(unreadable("the VMI"))?;
+        let guest = guest.map_err(unreadable("the VMI"))?;
+        // One that has ended stays until the VM is started again.
+        observed.guest = guest.filter(|guest| !guest.is_final());
         let snapshots = Api::<VirtualMachineSnapshot>::namespaced(client.clone(), namespace);
         let name = &observed.restore.spec.virtual_machine_snapshot_name;
         let snapshot = snapshots.get_opt(name).await;

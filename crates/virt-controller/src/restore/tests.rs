@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kubevirt_api::restore::VirtualMachineRestore;
-use kubevirt_api::{annotations, finalizers};
+use kubevirt_api::{annotations, finalizers, labels};
 use reasons::Reason;
+use reconcile::WriteError;
 use serde_json::{Value, json};
 
+use super::act::shown;
 use super::observe::{Disk, Observed, Target};
 use super::plan::{Plan, Progress, Step, plan};
 use super::target::{Replaced, difference, restored};
-use super::{claims, status};
+use super::{RestoreError, claims, status};
+use crate::subresources::SubresourceError;
 
 const CREATED: &str = "2026-11-21T12:00:00Z";
 const MARK: &str = "r-u";
@@ -140,6 +143,34 @@ fn running_target_is_treated_by_policy() {
 }
 
 #[test]
+fn refused_stop_is_shown() {
+    let mut one = observed(
+        &json!({"targetReadinessPolicy": "StopTarget"}),
+        &Value::Null,
+    );
+    let guest = json!({"metadata": {"name": "a"}, "status": {"phase": "Running"}});
+    one.guest = Some(serde_json::from_value(guest).unwrap());
+    one.target = Some(target(&json!({}), &json!({})));
+    let refused = RestoreError::Stop(SubresourceError::Refused {
+        message: "VM is not running".to_owned(),
+    });
+    let plan = plan(&one);
+    let Some(Progress::Waits { message, .. }) = shown(&plan, Some(&refused)).as_deref().cloned()
+    else {
+        panic!("not shown");
+    };
+    assert_eq!(message, "stop the VM: VM is not running");
+    assert_eq!(shown(&plan, None).as_deref(), Some(&plan.progress));
+    let conflict = RestoreError::Write {
+        tried: "lock the VM",
+        source: WriteError::Conflict {
+            what: "a".to_owned(),
+        },
+    };
+    assert_eq!(shown(&plan, Some(&conflict)), None);
+}
+
+#[test]
 fn target_is_locked_and_has_to_be_the_source() {
     let mut one = observed(&json!({}), &Value::Null);
     one.target = Some(target(&json!({}), &json!({})));
@@ -236,6 +267,18 @@ fn names_of_claims_follow_policy_and_overrides() {
     );
     let given = json!([{"volumeName": "data", "restoreName": "given"}]);
     assert_eq!(name(json!({"volumeRestoreOverrides": given})), "given");
+}
+
+#[test]
+fn claim_of_a_vm_with_a_long_name_has_valid_labels() {
+    let restore = restore(&json!({}), &Value::Null);
+    let disk = disk(&restore, &Value::Null);
+    let (key, vm) = (reconcile::Key::new("n", "new"), "a".repeat(100));
+    let copy = disk.copy.unwrap();
+    let body = claims::body(&restore, &key, &disk.backup, &copy, &vm);
+    let value = body["metadata"]["labels"][labels::RESTORE_SOURCE_VM_NAME].as_str();
+    let value = value.unwrap();
+    assert!(value.len() <= 63 && value.starts_with("aaa"), "{value}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::hold::{ANNOTATION, By, Hold};
 use super::observe::{Observed, Vm};
-use super::plan::{Plan, Progress, Step};
+use super::plan::{Plan, Progress, Step, has_agent, is_paused};
 use super::source::{DiskState, content_name, volume_snapshot_name};
 use super::{Controller, SnapshotError, status};
 use crate::MANAGER;
@@ -340,7 +340,8 @@ impl Controller {
                 "name": name,
                 "namespace": key.namespace,
                 "labels": {
-                    labels::SNAPSHOT_SOURCE_VM_NAME: observed.snapshot.spec.source.name,
+                    labels::SNAPSHOT_SOURCE_VM_NAME:
+                        launcher_pod::label_value(&observed.snapshot.spec.source.name),
                     labels::SNAPSHOT_SOURCE_VM_NAMESPACE: key.namespace,
                 },
                 "ownerReferences": [{
@@ -488,6 +489,22 @@ impl Controller {
             ) => {
                 return Ok(None);
             }
+            // The guest does not wait for what the server would refuse again.
+            (
+                Some(
+                    error @ SnapshotError::Create {
+                        source: WriteError::Refused { .. },
+                        ..
+                    },
+                ),
+                Progress::Copying,
+            ) if observed.hold().is_some_and(|hold| hold.is_ours()) => {
+                failed = Progress::Failed {
+                    reason: error.reason(),
+                    message: error_chain(error),
+                };
+                &failed
+            }
             (Some(error), Progress::Copying) => {
                 failed = Progress::Waits {
                     reason: error.reason(),
@@ -530,10 +547,17 @@ impl Controller {
     }
 }
 
-/// Whether a guest that does not show that it is paused is not going to be: a request to pause it may still be
-/// under way, or carried out and not shown yet.
-fn is_settled(observed: &Observed, hold: &Hold) -> bool {
-    hold.by != By::Pause || observed.now.as_second() >= hold.since.saturating_add(SETTLED_AFTER)
+/// Whether a guest whose release was refused is not held any more, as its VMI shows: the cause of a refusal may also
+/// be an agent or a hypervisor that is busy.
+pub(super) fn is_settled(observed: &Observed, hold: &Hold) -> bool {
+    let now = observed.now.as_second();
+    match hold.by {
+        // A request to pause it may still be under way, or carried out and not shown yet.
+        By::Pause => now >= hold.since.saturating_add(SETTLED_AFTER) && !is_paused(observed),
+        // Without the agent, the launcher thaws it at the limit of the hold.
+        By::Agent => now >= hold.until || !has_agent(observed),
+        By::Lock | By::User => true,
+    }
 }
 
 fn without_null_class(mut body: Value) -> Value {

@@ -34,7 +34,7 @@ use crate::caches::VMI;
 use crate::gate::Gate;
 use crate::operation::RETRY;
 use crate::subresources::SubresourceError;
-use crate::view::SnapshotClasses;
+use crate::view::{DataVolume, SnapshotClasses};
 use crate::wiring::Wiring;
 
 pub(crate) use source::claim_of;
@@ -49,6 +49,7 @@ const MAX_STEPS: usize = 16;
 struct Controller {
     client: Client,
     snapshots: Store<VirtualMachineSnapshot>,
+    data_volumes: Store<DataVolume>,
     classes: SnapshotClasses,
     recorder: Recorder,
     clock: Clock,
@@ -75,12 +76,14 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
     wiring.caches.guests.on_change(move |vmi| {
         let key = Key::of(vmi);
         let of_namespace = all.in_namespace(&key.namespace).into_iter();
-        let of_guest = of_namespace.filter(|one| one.spec.source.name == key.name);
+        let of_guest = of_namespace
+            .filter(|one| one.spec.source.name == key.name && plan::depends_on_guest(one));
         queue.add_all(of_guest.map(|one| Key::of(one.as_ref())), VMI);
     });
     let controller = Controller {
         client: wiring.settings.client.clone(),
         snapshots: snapshots.clone(),
+        data_volumes: wiring.caches.data_volumes.store(),
         classes: wiring.caches.snapshot_classes(&gate, &snapshots),
         recorder: wiring.recorder.clone(),
         clock: wiring.settings.clock,

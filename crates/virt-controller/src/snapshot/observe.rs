@@ -5,21 +5,23 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
-use kubevirt_api::VirtualMachine;
+use kube::{Api, ResourceExt as _};
+use kubevirt_api::data_volume_status::{DataVolume as WholeDataVolume, DataVolumePhase};
 use kubevirt_api::snapshot::{
     VirtualMachineSnapshot, VirtualMachineSnapshotContent, VirtualMachineSnapshotPhase as Phase,
 };
 use kubevirt_api::vm_status::VirtualMachineStatus;
 use kubevirt_api::volume_snapshot::VolumeSnapshot;
+use kubevirt_api::{VirtualMachine, annotations, finalizers};
 use reconcile::Key;
 use serde_json::Value;
 
 use super::hold::Hold;
 use super::source::{Disk, DiskState, claim_of, content_name, volumes, with_plugs};
 use super::{Controller, SnapshotError};
-use crate::view::{Claim, Guest};
+use crate::data_volume::{ClaimUser, claim_users};
+use crate::view::{Claim, DataVolume, Guest};
 
 #[derive(Debug)]
 pub(super) struct Observed {
@@ -109,6 +111,50 @@ impl Observed {
         let vm = self.vm.as_ref()?;
         (vm.status.snapshot_in_progress.as_deref() == Some(self.name())).then_some(vm)
     }
+
+    /// Whether the VM has the finalizer of a lock, and no snapshot has locked it.
+    pub(super) fn is_protected_only(&self) -> bool {
+        self.vm.as_ref().is_some_and(|vm| {
+            let mut all = vm.finalizers.iter();
+            vm.status.snapshot_in_progress.is_none()
+                && all.any(|one| one == finalizers::SNAPSHOT_SOURCE)
+        })
+    }
+}
+
+/// Why a claim that no guest uses cannot be copied now. The data volume has its name.
+pub(super) fn state_without_guest(
+    claim: &Claim,
+    data_volume: Option<&DataVolume>,
+    users: &[ClaimUser],
+) -> Option<DiskState> {
+    let name = claim.name_any();
+    if let Some(user) = users.iter().find(|pod| pod.writes(&name)) {
+        return Some(DiskState::InUse(user.name_any()));
+    }
+    let mut owners = claim.owner_references().iter();
+    let populator = owners
+        .find(|one| one.controller == Some(true) && one.kind == WholeDataVolume::KIND)
+        .map(|owner| data_volume.filter(|one| one.metadata.uid.as_ref() == Some(&owner.uid)));
+    match populator {
+        Some(None) => {
+            let why = "its data volume is not observed yet".to_owned();
+            Some(DiskState::Unpopulated(why))
+        }
+        Some(Some(volume)) if volume.phase != DataVolumePhase::Succeeded => {
+            let phase = volume.phase.as_str();
+            let why = format!("its data volume is {phase}: wait until it is Succeeded");
+            Some(DiskState::Unpopulated(why))
+        }
+        None if claim.awaits_upload() => {
+            let why = format!(
+                "its upload is not complete: upload a disk, or remove the annotation {}",
+                annotations::CDI_UPLOAD_TARGET
+            );
+            Some(DiskState::Unpopulated(why))
+        }
+        None | Some(Some(_)) => None,
+    }
 }
 
 fn unreadable(what: &'static str) -> impl Fn(kube::Error) -> SnapshotError {
@@ -159,11 +205,17 @@ impl Controller {
             && observed.content.is_none()
         {
             let spec = vm.spec.clone();
+            let mut users = None;
+            if observed.guest.is_none() && volumes(&spec).iter().any(|one| claim_of(one).is_some())
+            {
+                let found = claim_users(&self.client, &key.namespace).await;
+                users = Some(found.map_err(unreadable("the pods"))?);
+            }
             for volume in volumes(&spec) {
                 let name = volume["name"].as_str().unwrap_or_default().to_owned();
                 match claim_of(volume) {
                     Some(claim) => {
-                        let disk = self.disk(key, name, claim).await?;
+                        let disk = self.disk(key, name, claim, users.as_deref()).await?;
                         observed.disks.push(disk);
                     }
                     None => observed.others.push(name),
@@ -202,7 +254,14 @@ impl Controller {
         }))
     }
 
-    async fn disk(&self, key: &Key, volume: String, claim: &str) -> Result<Disk, SnapshotError> {
+    /// The pods are those that may use the claim besides a guest; `None` if the guest runs.
+    async fn disk(
+        &self,
+        key: &Key,
+        volume: String,
+        claim: &str,
+        users: Option<&[ClaimUser]>,
+    ) -> Result<Disk, SnapshotError> {
         let claims = Api::<Claim>::namespaced(self.client.clone(), &key.namespace);
         let found = claims.get_opt(claim).await;
         let state = match found.map_err(unreadable("a claim"))? {
@@ -210,7 +269,15 @@ impl Controller {
             Some(found) => match self.classes.of(&found) {
                 Err(reason) => DiskState::NotCopyable(reason),
                 Ok(_) if !found.is_bound => DiskState::Unbound,
-                Ok(class) => DiskState::Copyable(class),
+                Ok(class) => match users {
+                    None => DiskState::Copyable(class),
+                    Some(users) => {
+                        let own = Key::new(key.namespace.as_str(), claim);
+                        let data_volume = self.data_volumes.get(&own);
+                        state_without_guest(&found, data_volume.as_deref(), users)
+                            .unwrap_or(DiskState::Copyable(class))
+                    }
+                },
             },
         };
         Ok(Disk {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kubevirt_api::conditions;
 use kubevirt_api::finalizers;
-use kubevirt_api::snapshot::{DeletionPolicy, VirtualMachineSnapshotPhase as Phase};
+use kubevirt_api::snapshot::{
+    DeletionPolicy, VirtualMachineSnapshot, VirtualMachineSnapshotPhase as Phase,
+};
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as GuestPhase,
 };
@@ -60,6 +62,16 @@ pub(super) enum Progress {
 }
 
 pub(super) type Plan = operation::Plan<Step, Progress>;
+
+/// Whether a change of the guest may lead to a step: each reconcile reads all parts of the snapshot.
+pub(super) fn depends_on_guest(snapshot: &VirtualMachineSnapshot) -> bool {
+    let status = snapshot.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_ref());
+    let has_ended = matches!(phase, Some(Phase::Succeeded | Phase::Failed));
+    !has_ended
+        || snapshot.metadata.deletion_timestamp.is_some()
+        || Hold::of(snapshot).is_some_and(|hold| hold.is_ours())
+}
 
 pub(super) fn plan(observed: &Observed) -> Plan {
     let has_finalizer = observed
@@ -118,6 +130,8 @@ fn release(observed: &Observed) -> Option<Step> {
         // A guest is not unpaused while its VM is locked.
         (_, Some(_)) => Some(Step::Unlock),
         (Some(hold), None) => Some(Step::Release(hold)),
+        // A process ended while it locked the VM.
+        (None, None) if observed.is_protected_only() => Some(Step::Unlock),
         (None, None) => None,
     }
 }
@@ -228,7 +242,12 @@ fn copying(observed: &Observed) -> Plan {
     };
     if observed.locked().is_none() {
         if let Some(problem) = obstacle(observed) {
-            return problem;
+            // A VM that is being deleted would never go.
+            let unlock = observed.is_protected_only().then_some(Step::Unlock);
+            return Plan {
+                step: unlock,
+                ..problem
+            };
         }
         return Plan::step(Step::Lock, Progress::Copying);
     }
@@ -274,6 +293,18 @@ fn copying(observed: &Observed) -> Plan {
                     None => Plan::state(Progress::Copying),
                 },
             }
+        }
+        // Without a deadline it would be held again and again.
+        Some(hold)
+            if hold.is_ours()
+                && is_of_guest(observed, &hold)
+                && observed.now.as_second() >= hold.until =>
+        {
+            failed(
+                Reason::SnapshotDeadlineExceeded,
+                "the guest was held still as long as it may be, and its disks were not copied"
+                    .to_owned(),
+            )
         }
         hold => {
             let hold = new_hold(observed, hold.as_ref());
@@ -331,6 +362,21 @@ fn obstacle_of_disks(observed: &Observed) -> Option<Plan> {
                     ),
                 ));
             }
+            DiskState::InUse(pod) => {
+                return Some(waits(
+                    Reason::SnapshotSourceBusy,
+                    format!(
+                        "pod {pod} uses persistentvolumeclaim {claim} of volume {volume}: wait until it \
+                         ends, or delete it"
+                    ),
+                ));
+            }
+            DiskState::Unpopulated(why) => {
+                return Some(waits(
+                    Reason::SnapshotSourceBusy,
+                    format!("persistentvolumeclaim {claim} of volume {volume}: {why}"),
+                ));
+            }
         }
     }
     let all = observed.disks.len();
@@ -349,20 +395,29 @@ fn unsettled(guest: &Guest) -> Option<String> {
     (*guest.phase() != GuestPhase::Running).then(|| "the guest is being started".to_owned())
 }
 
-fn is_paused(observed: &Observed) -> bool {
+pub(super) fn is_paused(observed: &Observed) -> bool {
+    has(observed, &Type::Paused)
+}
+
+pub(super) fn has_agent(observed: &Observed) -> bool {
+    has(observed, &Type::AgentConnected)
+}
+
+fn has(observed: &Observed, kind: &Type) -> bool {
     let guest = observed.guest.as_ref();
-    guest.is_some_and(|guest| conditions::is_true(&guest.status.conditions, &Type::Paused))
+    guest.is_some_and(|guest| conditions::is_true(&guest.status.conditions, kind))
+}
+
+fn is_of_guest(observed: &Observed, hold: &Hold) -> bool {
+    let guest = observed.guest.as_ref();
+    let uid = guest.and_then(|guest| guest.metadata.uid.as_deref());
+    uid.unwrap_or_default() == hold.uid
 }
 
 /// Whether the hold applies to the guest as it is now.
 fn is_held(observed: &Observed, hold: &Hold) -> bool {
-    let uid = observed
-        .guest
-        .as_ref()
-        .and_then(|guest| guest.metadata.uid.as_deref());
-    let is_same = uid.unwrap_or_default() == hold.uid;
     let is_in_time = observed.now.as_second() < hold.until;
-    is_same
+    is_of_guest(observed, hold)
         && match hold.by {
             By::Lock => true,
             By::Agent => is_in_time,
@@ -373,9 +428,6 @@ fn is_held(observed: &Observed, hold: &Hold) -> bool {
 
 fn new_hold(observed: &Observed, before: Option<&Hold>) -> Hold {
     let guest = observed.guest.as_ref();
-    let has = |kind: Type| {
-        guest.is_some_and(|guest| conditions::is_true(&guest.status.conditions, &kind))
-    };
     let left = time_left(observed).and_then(|left| SignedDuration::try_from(left).ok());
     let limit = left.unwrap_or(DEADLINE).as_secs().max(1);
     let uid = guest
@@ -387,8 +439,8 @@ fn new_hold(observed: &Observed, before: Option<&Hold>) -> Hold {
     let by = match guest {
         None => By::Lock,
         Some(_) if ours.is_some() => By::Pause,
-        Some(_) if has(Type::Paused) => By::User,
-        Some(_) if has(Type::AgentConnected) => By::Agent,
+        Some(_) if is_paused(observed) => By::User,
+        Some(_) if has_agent(observed) => By::Agent,
         Some(_) => By::Pause,
     };
     let now = observed.now.as_second();
@@ -396,7 +448,10 @@ fn new_hold(observed: &Observed, before: Option<&Hold>) -> Hold {
         by,
         uid,
         since: now,
-        until: now.saturating_add(limit),
+        // Another request does not prolong it.
+        until: ours
+            .filter(|ours| !ours.uid.is_empty())
+            .map_or(now.saturating_add(limit), |ours| ours.until),
         agent_failed: ours.is_some_and(|ours| ours.agent_failed),
     }
 }

@@ -3,7 +3,7 @@
 use kubevirt_api::snapshot::VirtualMachineSnapshot;
 use serde_json::Value;
 
-use crate::view::Plug;
+use crate::view::{Plug, Purpose};
 
 const VOLUMES: &str = "/template/spec/volumes";
 const DISKS: &str = "/template/spec/domain/devices/disks";
@@ -26,6 +26,10 @@ pub(super) enum DiskState {
     Missing,
     /// The claim has no volume yet.
     Unbound,
+    /// There is no guest, and a pod with this name uses the claim.
+    InUse(String),
+    /// Its data is not complete, with the reason.
+    Unpopulated(String),
 }
 
 /// The name of the claim of a volume in the spec of a VM.
@@ -49,7 +53,11 @@ pub(super) fn with_plugs(mut started: Value, now: &Value, plugs: &[Plug]) -> Val
         let list = spec.pointer(path).and_then(Value::as_array);
         list.cloned().unwrap_or_default()
     };
-    let is_plugged = |item: &Value| plugs.iter().any(|plug| item["name"] == *plug.volume);
+    let is_plugged = |item: &Value| {
+        // A dump is of no use to a restored guest.
+        let mut disks = plugs.iter().filter(|plug| plug.purpose == Purpose::Disk);
+        disks.any(|plug| item["name"] == *plug.volume)
+    };
     let (volumes, disks) = (items(&started, VOLUMES), items(&started, DISKS));
     let (mut kept, unplugged): (Vec<Value>, Vec<Value>) = volumes
         .iter()
@@ -89,6 +97,7 @@ fn is_hotpluggable(volume: &Value) -> bool {
     ]
     .iter()
     .any(|path| volume.pointer(path) == Some(&Value::Bool(true)))
+        || volume.get("memoryDump").is_some()
 }
 
 pub(super) fn content_name(snapshot: &VirtualMachineSnapshot) -> String {

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kubevirt_api::finalizers;
+use kubevirt_api::{annotations, finalizers};
 use reasons::Reason;
 use serde_json::{Value, json};
 
+use super::act::is_settled;
 use super::hold::{ANNOTATION, By, Hold};
-use super::observe::{Content, Copy, Observed, Vm};
-use super::plan::{Plan, Progress, Step, plan};
+use super::observe::{Content, Copy, Observed, Vm, state_without_guest};
+use super::plan::{Plan, Progress, Step, depends_on_guest, plan};
 use super::source::{Disk, DiskState, with_plugs};
 use super::status;
-use crate::view::Plug;
+use crate::data_volume::ClaimUser;
+use crate::view::{Claim, DataVolume, Plug, Purpose};
 
 const CREATED: &str = "2026-11-21T12:00:00Z";
 
@@ -24,11 +26,15 @@ struct Case {
     policy: &'static str,
     hold: Option<Hold>,
     lock: Option<&'static str>,
+    /// Finalizers of the VM.
+    vm_finalizers: Vec<String>,
     guest: Value,
     content: Option<Value>,
     copies: Vec<Copy>,
     disks: Vec<DiskState>,
     minutes: i64,
+    deadline: Option<&'static str>,
+    vm_deleted: bool,
 }
 
 fn case() -> Case {
@@ -39,11 +45,14 @@ fn case() -> Case {
         policy: "Delete",
         hold: None,
         lock: Some("s"),
+        vm_finalizers: Vec::new(),
         guest: Value::Null,
         content: None,
         copies: Vec::new(),
         disks: vec![DiskState::Copyable("c".to_owned())],
         minutes: 1,
+        deadline: None,
+        vm_deleted: false,
     }
 }
 
@@ -98,6 +107,7 @@ impl Case {
             "spec": {
                 "source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "a"},
                 "deletionPolicy": self.policy,
+                "failureDeadline": self.deadline,
             },
             "status": {"phase": self.phase},
         });
@@ -111,8 +121,11 @@ impl Case {
         Observed {
             snapshot: Arc::new(serde_json::from_value(snapshot).unwrap()),
             vm: Some(Vm {
-                object: json!({"metadata": {"name": "a"}}),
+                object: json!({"metadata": {
+                    "name": "a", "deletionTimestamp": self.vm_deleted.then_some(CREATED),
+                }}),
                 uid: "vm".to_owned(),
+                finalizers: self.vm_finalizers.clone(),
                 status: serde_json::from_value(status).unwrap(),
                 ..Vm::default()
             }),
@@ -186,6 +199,14 @@ fn problems_of_disks_keep_the_vm_unlocked() {
         ),
         (vec![DiskState::Unbound], Some(Reason::SnapshotSourceBusy)),
         (
+            vec![DiskState::InUse("p".to_owned())],
+            Some(Reason::SnapshotSourceBusy),
+        ),
+        (
+            vec![DiskState::Unpopulated("why".to_owned())],
+            Some(Reason::SnapshotSourceBusy),
+        ),
+        (
             vec![cannot(), cannot()],
             Some(Reason::SnapshotsNotSupported),
         ),
@@ -202,6 +223,61 @@ fn problems_of_disks_keep_the_vm_unlocked() {
             None => assert_eq!(one.step(), Some(Step::Lock)),
         }
     }
+}
+
+#[test]
+fn claim_of_a_stopped_vm_is_copied_when_its_data_is_complete() {
+    let claim = |metadata: Value| -> Claim {
+        let mut claim = json!({"metadata": metadata, "status": {"phase": "Bound"}});
+        claim["metadata"]["name"] = "data".into();
+        serde_json::from_value(claim).unwrap()
+    };
+    let plain = || claim(json!({}));
+    let user = |claim: &str, phase: &str| -> ClaimUser {
+        let pod = json!({
+            "metadata": {"name": "p"}, "status": {"phase": phase},
+            "spec": {"containers": [], "volumes": [
+                {"name": "v", "persistentVolumeClaim": {"claimName": claim}},
+            ]},
+        });
+        serde_json::from_value(pod).unwrap()
+    };
+    for (pod, expected) in [
+        (user("data", "Running"), true),
+        (user("data", "Pending"), true),
+        (user("data", "Succeeded"), false),
+        (user("other", "Running"), false),
+    ] {
+        let in_use = expected.then(|| DiskState::InUse("p".to_owned()));
+        assert_eq!(state_without_guest(&plain(), None, &[pod]), in_use);
+    }
+    let is_complete = |claim: &Claim, data_volume: Option<&DataVolume>| {
+        let state = state_without_guest(claim, data_volume, &[]);
+        assert!(matches!(state, None | Some(DiskState::Unpopulated(_))));
+        state.is_none()
+    };
+    let owner = json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": "data", "uid": "u",
+        "controller": true,
+    });
+    let owned = claim(json!({"ownerReferences": [owner]}));
+    let volume = |uid: &str, phase: &str| -> DataVolume {
+        let volume = json!({"metadata": {"uid": uid}, "spec": {}, "status": {"phase": phase}});
+        serde_json::from_value(volume).unwrap()
+    };
+    assert!(is_complete(&owned, Some(&volume("u", "Succeeded"))));
+    assert!(!is_complete(&owned, Some(&volume("u", "ImportInProgress"))));
+    assert!(!is_complete(&owned, Some(&volume("old", "Succeeded"))));
+    assert!(!is_complete(&owned, None));
+    assert!(is_complete(&plain(), Some(&volume("u", "Failed"))));
+    let target = |phase: &str| {
+        let marks = json!({
+            annotations::CDI_UPLOAD_TARGET: "", annotations::CDI_POD_PHASE: phase,
+        });
+        claim(json!({"annotations": marks}))
+    };
+    assert!(!is_complete(&target("Running"), None));
+    assert!(is_complete(&target("Succeeded"), None));
 }
 
 #[test]
@@ -287,11 +363,10 @@ fn disks_are_copied_within_one_hold_or_the_snapshot_fails() {
 #[test]
 fn guest_that_we_have_paused_never_counts_as_paused_by_a_user() {
     let paused = json!([{"type": "Paused", "status": "True"}]);
-    let mut old = hold(By::Pause, "vmi");
-    old.until -= 250;
+    let noted = hold(By::Pause, "vmi");
     let mut unreadable = hold(By::Pause, "");
     unreadable.until = 0;
-    for before in [old, unreadable] {
+    for before in [noted, unreadable] {
         let one = Case {
             guest: running(&paused),
             hold: Some(before.clone()),
@@ -302,12 +377,76 @@ fn guest_that_we_have_paused_never_counts_as_paused_by_a_user() {
         assert_eq!(one.step(), Some(Step::Copy(hold(By::Pause, "vmi"))));
         let not_shown_yet = Case {
             guest: running(&json!([])),
-            hold: Some(before),
+            hold: Some(before.clone()),
             ..one
         };
         let pause = Step::Pause(hold(By::Pause, "vmi"));
         assert_eq!(not_shown_yet.step(), Some(pause));
+        // Another request does not prolong the hold.
+        let without_deadline = Case {
+            deadline: Some("0s"),
+            ..not_shown_yet
+        };
+        let Some(Step::Pause(again)) = without_deadline.step() else {
+            panic!("not paused");
+        };
+        let is_known = again.until == hold(By::Pause, "vmi").until;
+        assert_eq!(is_known, !before.uid.is_empty());
     }
+}
+
+#[test]
+fn guest_is_held_once_even_without_a_deadline() {
+    let paused = json!([{"type": "Paused", "status": "True"}]);
+    let agent = json!([{"type": "AgentConnected", "status": "True"}]);
+    for (by, conditions) in [
+        (By::Pause, &paused),
+        (By::Pause, &json!([])),
+        (By::Agent, &agent),
+    ] {
+        let one = Case {
+            guest: running(conditions),
+            hold: Some(hold(by, "vmi")),
+            content: Some(Value::Null),
+            copies: vec![missing()],
+            deadline: Some("0s"),
+            minutes: 5,
+            ..case()
+        };
+        assert_eq!(one.step(), None, "{by:?}");
+        assert!(
+            matches!(
+                one.plan().progress,
+                Progress::Failed {
+                    reason: Reason::SnapshotDeadlineExceeded,
+                    ..
+                }
+            ),
+            "{by:?}"
+        );
+    }
+}
+
+#[test]
+fn hold_is_over_only_if_the_guest_shows_it() {
+    let yes = |kind: &str| json!([{"type": kind, "status": "True"}]);
+    let settled = |by: By, conditions: &Value, minutes: i64| {
+        let one = Case {
+            guest: running(conditions),
+            hold: Some(hold(by, "vmi")),
+            minutes,
+            ..case()
+        };
+        is_settled(&one.observed(), &hold(by, "vmi"))
+    };
+    // A request to pause it may still be under way.
+    assert!(!settled(By::Pause, &json!([]), 2));
+    assert!(settled(By::Pause, &json!([]), 4));
+    assert!(!settled(By::Pause, &yes("Paused"), 4));
+    // The launcher thaws it at the limit of the hold.
+    assert!(!settled(By::Agent, &yes("AgentConnected"), 4));
+    assert!(settled(By::Agent, &yes("AgentConnected"), 5));
+    assert!(settled(By::Agent, &json!([]), 1));
 }
 
 #[test]
@@ -337,6 +476,7 @@ fn spec_of_a_running_guest_has_its_hot_plugged_volumes() {
     let plugs = [Plug {
         volume: "new".to_owned(),
         claim: "new".to_owned(),
+        purpose: Purpose::Disk,
     }];
     let expected = spec(
         json!([root, volume("new")]),
@@ -388,6 +528,57 @@ fn guest_and_vm_are_released_when_all_is_copied_or_over() {
         ..done(By::User, None)
     };
     assert!(matches!(lost.plan().progress, Progress::Lost(_)));
+}
+
+#[test]
+fn vm_that_is_protected_and_not_locked_is_released() {
+    let protected = || Case {
+        lock: None,
+        vm_finalizers: vec![finalizers::SNAPSHOT_SOURCE.to_owned()],
+        ..case()
+    };
+    assert_eq!(protected().step(), Some(Step::Lock));
+    for (phase, deleted) in [("Failed", false), ("InProgress", true)] {
+        let over = Case {
+            deleted,
+            phase,
+            ..protected()
+        };
+        assert_eq!(over.step(), Some(Step::Unlock), "{phase}");
+    }
+    let vm_goes = Case {
+        vm_deleted: true,
+        ..protected()
+    };
+    assert_eq!(vm_goes.step(), Some(Step::Unlock));
+    let of_another = Case {
+        deleted: true,
+        lock: Some("other"),
+        ..protected()
+    };
+    assert_eq!(of_another.step(), Some(Step::RemoveFinalizer));
+}
+
+#[test]
+fn ended_snapshots_do_not_follow_the_guest() {
+    for (phase, deleted, by, expected) in [
+        ("", false, None, true),
+        ("InProgress", false, None, true),
+        ("Succeeded", false, None, false),
+        ("Failed", false, None, false),
+        ("Succeeded", false, Some(By::Lock), false),
+        ("Failed", false, Some(By::Pause), true),
+        ("Succeeded", true, None, true),
+    ] {
+        let one = Case {
+            phase,
+            deleted,
+            hold: by.map(|by| hold(by, "vmi")),
+            ..case()
+        };
+        let found = depends_on_guest(&one.observed().snapshot);
+        assert_eq!(found, expected, "{phase} {deleted} {by:?}");
+    }
 }
 
 #[test]

@@ -47,6 +47,7 @@ impl From<PersistentVolumeClaim> for Claim {
             annotations::CDI_RUNNING_REASON,
             annotations::CDI_RUNNING_MESSAGE,
             annotations::UPLOAD_REFUSED,
+            annotations::IMPORT_RESTARTS,
         ];
         Self {
             metadata: super::slim(claim.metadata, Labels::Dropped, &kept),
@@ -88,6 +89,13 @@ impl Claim {
                 Some("Pending") => !is_blocked(),
                 _ => false,
             }
+    }
+
+    /// Whether it was made for an upload that is not complete.
+    pub(crate) fn awaits_upload(&self) -> bool {
+        self.annotation(annotations::CDI_UPLOAD_TARGET).is_some()
+            && self.annotation(annotations::CDI_POD_PHASE) != Some("Succeeded")
+            && self.annotation(annotations::CDI_POPULATED_FOR).is_none()
     }
 
     /// Whether a data volume populates it. A deleted data volume that is done releases its claim first.

@@ -5,14 +5,18 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::migration::VirtualMachineInstanceMigrationState;
+use kubevirt_api::vmi::EvictionStrategy;
 use kubevirt_api::vmi_status::{
-    VirtualMachineInstanceCondition, VirtualMachineInstanceMigrationTransport,
-    VirtualMachineInstancePhase as Phase,
+    VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType,
+    VirtualMachineInstanceMigrationTransport, VirtualMachineInstancePhase as Phase,
     VirtualMachineInstancePhaseTransitionTimestamp as Transition, VirtualMachineInstanceStatus,
     VolumeStatus,
 };
 use kubevirt_api::{VirtualMachineInstance, annotations, labels};
+use model::LinkState;
+use reasons::Reason;
 use serde::Deserialize;
 
 use super::Labels;
@@ -33,8 +37,11 @@ pub(crate) struct Guest {
     pub(crate) needs_guarantee: bool,
     pub(crate) has_data_volumes: bool,
     pub(crate) has_vsock: bool,
+    pub(crate) eviction_strategy: Option<EvictionStrategy>,
     /// Volumes that the guest may get and lose while it runs.
     pub(crate) plugs: Vec<Plug>,
+    /// The links of interfaces, by their names.
+    pub(crate) links: BTreeMap<String, LinkState>,
     /// Kept for the pod that brings them.
     pub(crate) tolerations: Vec<Toleration>,
     whole: Option<Box<VirtualMachineInstance>>,
@@ -45,6 +52,16 @@ pub(crate) struct Guest {
 pub(crate) struct Plug {
     pub(crate) volume: String,
     pub(crate) claim: String,
+    pub(crate) purpose: Purpose,
+}
+
+/// What a hot-pluggable volume is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The guest has a disk of it.
+    Disk,
+    /// It receives the guest's memory; the guest does not see it.
+    MemoryDump,
 }
 
 /// The part of the status that the controllers read or own.
@@ -116,6 +133,15 @@ impl Guest {
         }
     }
 
+    /// Whether the guest can migrate, but only to another pod of its node.
+    pub(crate) fn stays_on_node(&self) -> bool {
+        let kind = VirtualMachineInstanceConditionType::LiveMigratable;
+        let condition = conditions::find(&self.status.conditions, &kind);
+        condition.is_some_and(|condition| {
+            condition.status == conditions::TRUE && condition.reason() == Reason::OnlyWithinNode
+        })
+    }
+
     /// The state of the last migration, if it is the one with this UID.
     pub(crate) fn migration(&self, uid: &str) -> Option<&VirtualMachineInstanceMigrationState> {
         let state = self.status.migration.as_deref()?;
@@ -166,16 +192,25 @@ impl From<VirtualMachineInstance> for Guest {
             grace_seconds: vmi.spec.termination_grace_period_seconds,
             needs_guarantee: cpu.and_then(|cpu| cpu.dedicated_cpu_placement) == Some(true),
             has_vsock: vmi.spec.domain.devices.autoattach_vsock == Some(true),
+            eviction_strategy: vmi.spec.eviction_strategy.clone(),
             has_data_volumes: vmi
                 .spec
                 .volumes
                 .iter()
                 .any(|volume| volume.data_volume.is_some()),
             plugs,
+            links: links(&vmi),
             tolerations,
             whole: is_without_pod.then(|| Box::new(vmi)),
         }
     }
+}
+
+fn links(vmi: &VirtualMachineInstance) -> BTreeMap<String, LinkState> {
+    let guest = model::Guest::of(vmi);
+    let interfaces = guest.interfaces.iter();
+    let links = interfaces.map(|interface| (interface.name().to_owned(), interface.link));
+    links.collect()
 }
 
 /// The hot-pluggable volumes of a VMI, or of the template of one.
@@ -185,10 +220,14 @@ pub(crate) fn plugs(vmi: &VirtualMachineInstance) -> Vec<Plug> {
     let plugged = volumes.filter(|volume| guest.is_hotplugged(volume));
     plugged
         .filter_map(|volume| {
-            let claim = volume.source.claim()?;
             Some(Plug {
                 volume: volume.name.to_owned(),
-                claim: claim.name.to_owned(),
+                claim: volume.source.plugged_claim()?.to_owned(),
+                purpose: if volume.source.is_memory_dump() {
+                    Purpose::MemoryDump
+                } else {
+                    Purpose::Disk
+                },
             })
         })
         .collect()

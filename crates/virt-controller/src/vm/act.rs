@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
+use kubevirt_api::vm_status::{MemoryDumpPhase, VirtualMachineMemoryDumpRequest as Request};
 use kubevirt_api::{annotations, finalizers};
 use reasons::Reason;
 use reconcile::{
@@ -13,14 +14,15 @@ use reconcile::{
 };
 use serde_json::json;
 
+use super::memory_dump::{self, Change, Next};
 use super::observe::Observed;
 use super::plan::{Failure, Plan, Step, has_finalizer};
 use super::status::{self, Done};
 use super::strategy::Strategy;
 use super::view::{Vm, WholeVmi};
-use super::{Controller, VmError, hotplug, revision, template};
+use super::{Controller, VmError, hotplug, links, revision, template};
 use crate::MANAGER;
-use crate::view::Guest;
+use crate::view::{Claim, Guest};
 
 impl Controller {
     pub(super) async fn act(&self, observed: &Observed, plan: &Plan) -> Result<Requeue, VmError> {
@@ -78,7 +80,12 @@ impl Controller {
                 *vm = self.apply_volume_requests(vm).await?;
                 Ok(())
             }
+            Step::FollowDump => {
+                *vm = self.follow_dump(observed, plan, vm, done).await?;
+                Ok(())
+            }
             Step::PlugVolumes => self.plug_volumes(observed).await,
+            Step::SetLinks => self.set_links(observed).await,
             Step::KeepChoice => {
                 let kept = self.keep_choice(vm).await;
                 done.kept = self.report_choice_error(vm, done, kept)?;
@@ -261,17 +268,110 @@ impl Controller {
         Ok(Arc::new(written))
     }
 
+    /// The own VMI with its spec, which the store does not keep.
+    async fn whole_vmi(&self, vmi: &Guest) -> Result<Option<WholeVmi>, VmError> {
+        let key = Key::of(vmi);
+        let api = Api::<WholeVmi>::namespaced(self.client.clone(), &key.namespace);
+        let whole = api.get_opt(&key.name).await;
+        let whole = whole.map_err(|error| VmError::Read(Box::new(error)))?;
+        Ok(whole.filter(|whole| whole.metadata.uid == vmi.metadata.uid))
+    }
+
+    async fn set_links(&self, observed: &Observed) -> Result<(), VmError> {
+        let Some(vmi) = observed.own_vmi() else {
+            return Ok(());
+        };
+        let key = Key::of(vmi.as_ref());
+        let whole = self.whole_vmi(vmi).await?;
+        let patch = whole.and_then(|whole| links::patch(&observed.vm.spec.template, &json!(whole)));
+        let Some(patch) = patch else {
+            return Ok(());
+        };
+        let written = merge(&self.vmi_api(&key), MANAGER, &key, &patch).await;
+        let written = written.map_err(VmError::UpdateVmi)?;
+        tracing::info!("links of the VMI follow the template");
+        self.vmis.wrote(vmi, written);
+        Ok(())
+    }
+
+    /// The status changes last: until then every reconcile does the same again.
+    async fn follow_dump(
+        &self,
+        observed: &Observed,
+        plan: &Plan,
+        vm: &Arc<Vm>,
+        done: &mut Done,
+    ) -> Result<Arc<Vm>, VmError> {
+        let Some(request) = observed.vm.status().memory_dump_request.clone() else {
+            return Ok(Arc::clone(vm));
+        };
+        let mut next = plan.dump.next.clone();
+        let mut vm = Arc::clone(vm);
+        match &plan.dump.change {
+            None => {}
+            Some(change @ (Change::Associate | Change::Dissociate)) => {
+                let spec = memory_dump::volumes_patch(&vm, &request, change);
+                let body = json!({
+                    "metadata": {"resourceVersion": vm.metadata.resource_version},
+                    "spec": {"template": {"spec": spec}},
+                });
+                match self.merge_vm(&vm, &body).await {
+                    Err(VmError::UpdateVm(WriteError::Refused { message, .. })) => {
+                        let failed = memory_dump::failed(&request, &message, observed.now);
+                        next = Next::Is(failed);
+                    }
+                    changed => vm = changed?,
+                }
+            }
+            Some(Change::Note(note)) => self.note_dump(observed, &request.claim_name, note).await?,
+        }
+        failpoints::after("virt-controller/vm/change-for-dump");
+        let request = match &next {
+            Next::Stays => return Ok(vm),
+            Next::Is(request) => Some(request),
+            Next::Gone => None,
+        };
+        let key = Key::of(vm.as_ref());
+        let body = json!({
+            "metadata": {"resourceVersion": vm.metadata.resource_version},
+            "status": memory_dump::status_patch(request),
+        });
+        let api = Api::<Vm>::namespaced(self.client.clone(), &key.namespace);
+        let written = merge_status(&api, MANAGER, &key, &body).await;
+        let written = written.map_err(VmError::UpdateVm)?;
+        self.vms.wrote(&vm, written.clone());
+        let is_failed = |request: &&Request| request.phase == MemoryDumpPhase::Failed;
+        if let Some(failed) = request.filter(is_failed) {
+            let claim = &failed.claim_name;
+            let message = failed.message.as_deref().unwrap_or_default();
+            let note = format!("Memory dump to claim {claim} failed: {message}");
+            let reason = Reason::MemoryDumpFailed;
+            self.recorder
+                .publish(vm.as_ref(), EventType::Warning, reason, note);
+        }
+        done.dump = next;
+        Ok(Arc::new(written))
+    }
+
+    /// Writes down on the claim which dump it holds.
+    async fn note_dump(&self, observed: &Observed, claim: &str, note: &str) -> Result<(), VmError> {
+        let key = Key::new(&Key::of(observed.vm.as_ref()).namespace, claim);
+        let api = Api::<Claim>::namespaced(self.client.clone(), &key.namespace);
+        let body = json!({"metadata": {"annotations": {annotations::MEMORY_DUMP: note}}});
+        match merge(&api, MANAGER, &key, &body).await {
+            Ok(_) | Err(WriteError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(VmError::NoteDump(error)),
+        }
+    }
+
     async fn plug_volumes(&self, observed: &Observed) -> Result<(), VmError> {
         let Some(vmi) = observed.own_vmi() else {
             return Ok(());
         };
         let key = Key::of(vmi.as_ref());
-        let api = Api::<WholeVmi>::namespaced(self.client.clone(), &key.namespace);
-        let whole = api.get_opt(&key.name).await;
-        let whole = whole.map_err(|error| VmError::Read(Box::new(error)))?;
-        let same = whole.filter(|whole| whole.metadata.uid == vmi.metadata.uid);
-        let patch =
-            same.and_then(|whole| hotplug::patch(&observed.vm.spec.template, &json!(whole)));
+        let whole = self.whole_vmi(vmi).await?;
+        let template = memory_dump::live_template(&observed.vm, Some(vmi));
+        let patch = whole.and_then(|whole| hotplug::patch(&template, &json!(whole)));
         let Some(patch) = patch else {
             return Ok(());
         };
@@ -471,7 +571,9 @@ fn name(step: &Step) -> &'static str {
         Step::DeleteVmi => "virt-controller/vm/delete-vmi",
         Step::SwitchToAlways => "virt-controller/vm/switch-to-always",
         Step::ApplyVolumeRequests => "virt-controller/vm/apply-volume-requests",
+        Step::FollowDump => "virt-controller/vm/follow-dump",
         Step::PlugVolumes => "virt-controller/vm/plug-volumes",
+        Step::SetLinks => "virt-controller/vm/set-links",
         Step::NoteGeneration(_) => "virt-controller/vm/note-generation",
         Step::ReleaseVmi => "virt-controller/vm/release-vmi",
         Step::RemoveFinalizer => "virt-controller/vm/remove-finalizer",

@@ -6,7 +6,7 @@ use kubevirt_api::vm_status::VirtualMachineVolumeRequest;
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use serde_json::{Value, json};
 
-use crate::view::{Guest, Plug, plugs};
+use crate::view::{Guest, Plug, Purpose, plugs};
 
 /// The bus of a hot-plugged disk that names none.
 const BUS: &str = "scsi";
@@ -62,6 +62,10 @@ pub(super) fn patch(template: &Value, vmi: &Value) -> Option<Value> {
         }
         let volume = find(template.pointer("/spec/volumes"), &plug.volume);
         let disk = find(template.pointer("/spec/domain/devices/disks"), &plug.volume);
+        if plug.purpose == Purpose::MemoryDump {
+            new_volumes.extend(volume);
+            continue;
+        }
         let (Some(volume), Some(disk)) = (volume, disk) else {
             continue;
         };
@@ -231,6 +235,18 @@ mod tests {
         ] {
             assert_eq!(patched(template, vmi, status), expected, "{template} {vmi}");
         }
+    }
+
+    #[test]
+    fn volume_of_a_memory_dump_comes_without_a_disk() {
+        let dump = json!({"name": "dump", "memoryDump": {"claimName": "a", "hotpluggable": true}});
+        let plain = spec(&[root()], &[disk("root")]);
+        let with_dump = spec(&[root(), dump], &[disk("root")]);
+        let names = |volumes: &str| Some((volumes.to_owned(), "root".to_owned()));
+        let nothing = json!([]);
+        assert_eq!(patched(&with_dump, &plain, &nothing), names("root,dump"));
+        assert_eq!(patched(&plain, &with_dump, &nothing), names("root"));
+        assert_eq!(without_plugs(&with_dump), plain);
     }
 
     #[test]

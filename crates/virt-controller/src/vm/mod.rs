@@ -8,6 +8,8 @@ mod act;
 mod data_volumes;
 mod hotplug;
 mod instancetype;
+mod links;
+mod memory_dump;
 mod observe;
 mod plan;
 mod printable;
@@ -95,6 +97,8 @@ enum VmError {
     UpdateVmi(#[source] WriteError),
     #[error("update the VM")]
     UpdateVm(#[source] WriteError),
+    #[error("note the memory dump on its claim")]
+    NoteDump(#[source] WriteError),
     #[error("write the status")]
     Status(#[source] WriteError),
 }
@@ -107,7 +111,7 @@ impl ReconcileError for VmError {
             Self::DataVolume(error) => error.reason(),
             Self::KeepRevision(_) | Self::Create(_) => Reason::FailedCreate,
             Self::Delete(_) => Reason::FailedDelete,
-            Self::UpdateVmi(_) | Self::UpdateVm(_) => Reason::FailedUpdate,
+            Self::UpdateVmi(_) | Self::UpdateVm(_) | Self::NoteDump(_) => Reason::FailedUpdate,
             Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
@@ -122,6 +126,7 @@ impl ReconcileError for VmError {
             | Self::Delete(source)
             | Self::UpdateVmi(source)
             | Self::UpdateVm(source)
+            | Self::NoteDump(source)
             | Self::Status(source) => source.retry(),
         }
     }

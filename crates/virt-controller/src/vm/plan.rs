@@ -16,6 +16,8 @@ use reasons::Reason;
 use super::data_volumes::{self, Readiness};
 use super::hotplug;
 use super::instancetype::ChoiceStep;
+use super::links;
+use super::memory_dump::{self, Dump};
 use super::observe::{Observed, Ownership, generation};
 use super::revision::{self, Live};
 use super::strategy::{Decision, Guest, History, Requested, Strategy, decide};
@@ -50,8 +52,12 @@ pub(super) enum Step {
     SwitchToAlways,
     /// Applies the requests in the status to the template, which triggers another reconcile.
     ApplyVolumeRequests,
+    /// Changes template, claim and status for a dump of the guest's memory, which triggers another reconcile.
+    FollowDump,
     /// On the VMI: adds and removes volumes as in the template.
     PlugVolumes,
+    /// On the VMI: links of interfaces as in the template.
+    SetLinks,
     /// On the VMI: it corresponds to this generation of the VM.
     NoteGeneration(i64),
     /// On the VMI: its final state was observed. Done after the status is written.
@@ -73,6 +79,7 @@ pub(super) struct Plan {
     /// What a start waits for, if it needs no user.
     pub(super) waits_for: Option<String>,
     pub(super) requeue_in: Option<Duration>,
+    pub(super) dump: Dump,
 }
 
 /// Whether the guest has to be restarted to match the spec of the VM.
@@ -106,6 +113,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         blocked: None,
         waits_for: None,
         requeue_in: None,
+        dump: Dump::default(),
     };
     if observed.vm.metadata.deletion_timestamp.is_some() {
         plan_deletion(observed, &mut plan);
@@ -187,12 +195,21 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
     {
         plan.steps.push(Step::NoteGeneration(now));
     }
+    plan.dump = memory_dump::plan(observed);
+    if plan.dump != Dump::default() {
+        plan.steps.push(Step::FollowDump);
+    }
     if !observed.vm.status().volume_requests.is_empty() {
         plan.steps.push(Step::ApplyVolumeRequests);
     } else if let Some(vmi) = observed.own_vmi().filter(|_| observed.has_hotplug)
-        && hotplug::is_behind(&observed.vm.spec.template, vmi)
+        && hotplug::is_behind(&memory_dump::live_template(&observed.vm, Some(vmi)), vmi)
     {
         plan.steps.push(Step::PlugVolumes);
+    }
+    if let Some(vmi) = observed.own_vmi()
+        && links::is_behind(&observed.vm.spec.template, vmi)
+    {
+        plan.steps.push(Step::SetLinks);
     }
     match observed.choice {
         ChoiceStep::Nothing => {}

@@ -8,7 +8,7 @@ use kubevirt_api::labels;
 use serde_json::{Map, Value, json};
 
 use super::view::Vm;
-use super::{hotplug, template};
+use super::{hotplug, links, template};
 
 /// How many changed fields a message names.
 const NAMED: usize = 5;
@@ -51,8 +51,8 @@ pub(super) enum Live {
 
 /// Paths below `spec` of changes that the running guest does not have yet, in order.
 ///
-/// Not counted: volumes that a running guest may get and lose, and a firmware UUID that was added later
-/// and equals the one that the guest has already.
+/// Not counted: volumes that a running guest may get and lose, links of interfaces, and a firmware UUID
+/// that was added later and equals the one that the guest has already.
 pub(super) fn changes(vm: &Vm, started_from: &Value, live: Live) -> Vec<String> {
     let nothing = Value::Null;
     let before = started_from.pointer("/template/spec").unwrap_or(&nothing);
@@ -62,6 +62,7 @@ pub(super) fn changes(vm: &Vm, started_from: &Value, live: Live) -> Vec<String> 
         Live::Nothing => spec.clone(),
     };
     let (before, now) = (without_plugs(before), without_plugs(now));
+    let (before, now) = (links::without_links(&before), links::without_links(&now));
     let (before, now) = (with_uuid(vm, &before), with_uuid(vm, &now));
     let mut found = BTreeSet::new();
     compare("template.spec", &before, &now, &mut found);

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::data_volumes::{self, Readiness};
 use super::instancetype;
+use super::memory_dump::Next;
 use super::observe::{Observed, generation};
 use super::plan::{Failure, Plan, Restart, Step};
 use super::printable::{Situation, printable};
@@ -38,6 +39,8 @@ pub(super) struct Done {
     /// Stored revisions of instance type and preference.
     pub(super) kept: Vec<Reference>,
     pub(super) failure: Option<Failure>,
+    /// The request of a memory dump, if it was changed.
+    pub(super) dump: Next,
 }
 
 /// The desired status, from the observed state, the plan and the results of its steps.
@@ -78,6 +81,11 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> VirtualMa
         },
         ..before.into_owned()
     };
+    match &done.dump {
+        Next::Stays => {}
+        Next::Is(request) => status.memory_dump_request = Some(request.clone()),
+        Next::Gone => status.memory_dump_request = None,
+    }
     instancetype::note_all(&observed.vm, &done.kept, &mut status);
     status
 }

@@ -8,11 +8,12 @@ use kubevirt_api::vm_status::{
 use kubevirt_api::{API_VERSION, VirtualMachine, VirtualMachineInstance, annotations, finalizers};
 use serde_json::{Value, json};
 
+use super::memory_dump;
 use super::view::Vm;
 
 /// The VMI to create for a VM.
 pub(super) fn vmi(vm: &Vm, requests: &[Request]) -> Value {
-    let template = &vm.spec.template;
+    let template = &*memory_dump::live_template(vm, None);
     let mut spec = template.get("spec").cloned().unwrap_or_else(|| json!({}));
     set_firmware_uuid(&mut spec, vm.metadata.name.as_deref().unwrap_or_default());
     if wants_pause(requests) {

@@ -2,6 +2,7 @@
 
 mod choice;
 mod failures;
+mod memory_dump;
 mod ownership;
 mod printable;
 mod rendered;

@@ -3,7 +3,9 @@
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::conditions::{self, Condition as _};
-use kubevirt_api::vmi_status::VirtualMachineInstanceConditionType;
+use kubevirt_api::vmi_status::{
+    VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as Phase,
+};
 use launcher_pod::{Acceleration, PodError, Surroundings};
 use reasons::Reason;
 use reconcile::{EventType, Key, Requeue, WriteError, apply_reported, create, delete, merge};
@@ -122,6 +124,7 @@ impl Controller {
         Surroundings {
             claims: claims.collect(),
             state_claim: state_claim::key(&observed.vmi).map(|key| key.name),
+            network_resources: self.source.network_resources(observed.networks.clone()),
             ..self
                 .source
                 .surroundings(&observed.vmi.namespace().unwrap_or_default())
@@ -285,12 +288,38 @@ impl Controller {
         match apply_reported(&api, &fragment, observed.vmi.as_ref(), &self.recorder).await {
             Ok(written) => {
                 failpoints::after("virt-controller/vmi/write-status");
+                self.announce_end(observed, &written);
                 self.vmis.wrote(&observed.vmi, written);
                 Ok(())
             }
             Err(WriteError::NotFound { .. }) => Ok(()),
             Err(error) => Err(VmiError::Status(error)),
         }
+    }
+
+    /// The event that virt-handler publishes when it sees the guest end: here it did not see it.
+    fn announce_end(&self, observed: &Observed, written: &Guest) {
+        let before = &observed.vmi;
+        if before.is_final() || !before.has_run() {
+            return;
+        }
+        let (kind, note) = match written.phase() {
+            Phase::Succeeded => (
+                EventType::Normal,
+                "The VirtualMachineInstance was shut down.",
+            ),
+            Phase::Failed if observed.is_node_lost => (
+                EventType::Warning,
+                "The VirtualMachineInstance crashed: its node does not respond.",
+            ),
+            Phase::Failed => (
+                EventType::Warning,
+                "The VirtualMachineInstance crashed: its pod has ended.",
+            ),
+            _ => return,
+        };
+        self.recorder
+            .publish(before.as_ref(), kind, Reason::Stopped, note);
     }
 }
 

@@ -6,6 +6,7 @@
 mod act;
 mod departures;
 mod namespace;
+mod networks;
 mod observe;
 mod plan;
 mod pod;
@@ -30,6 +31,7 @@ use reconcile::{
 use self::departures::Departures;
 pub(crate) use self::namespace::Namespace;
 use self::namespace::{Quota, Quotas};
+pub(crate) use self::networks::Definitions;
 pub(crate) use self::plan::{PodState, pod_state};
 pub(crate) use self::pod::LauncherPod;
 pub(crate) use self::pod_source::PodSource;

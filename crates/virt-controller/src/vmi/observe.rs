@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::{Api, ResourceExt as _};
+use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::migration_request::{
     VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Migrated,
 };
@@ -12,6 +13,7 @@ use launcher_pod::Acceleration;
 use model::Architecture;
 use reconcile::Key;
 
+use super::networks::Definitions;
 use super::plan::{PodState, ended_at, pod_state};
 use super::pod::LauncherPod;
 use super::state_claim::{self, StateClaim};
@@ -27,6 +29,8 @@ pub(super) struct Observed {
     pub(super) pod: Option<Arc<LauncherPod>>,
     /// The guest's move to another pod, while the VMI is still on its old node.
     pub(super) arrival: Arrival,
+    /// The guest has moved to this pod without leaving its node.
+    pub(super) has_moved_within_node: bool,
     /// Since when a pod is gone that was about to give its guest up: the guest may run in its new pod.
     pub(super) left_since: Option<Timestamp>,
     /// The pod whose only purpose is to have claims bound, while they are not.
@@ -35,6 +39,8 @@ pub(super) struct Observed {
     pub(super) others: Vec<Arc<LauncherPod>>,
     /// The storage of its volumes; observed only before there is a pod.
     pub(super) backings: Vec<Backing>,
+    /// The definitions of its networks; observed only before there is a pod.
+    pub(super) networks: Definitions,
     /// The claim for the guest's own state; observed only before there is a pod.
     pub(super) state_claim: StateClaim,
     /// The address on the vsock that the guest gets, if it needs one and has none.
@@ -105,11 +111,14 @@ impl Controller {
             }
             self.heartbeats.is_lost(node, now)
         });
+        let networks = self.observe_networks(&vmi).await?;
         Ok(Observed {
+            networks,
             backings: self.observe_volumes(&vmi),
             state_claim: self.observe_state_claim(&vmi),
             vsock: self.free_vsock(&vmi),
             tsc_frequency: self.tsc_frequency(&vmi),
+            has_moved_within_node: has_moved_within_node(&named),
             vmi,
             pod,
             arrival,
@@ -162,7 +171,7 @@ impl Controller {
             if named(&state.target_pod) {
                 return Ok(true);
             }
-            if state.target_node == vmi.status.node_name && named(&state.source_pod) {
+            if model::has_moved(&vmi.identity()) && named(&state.source_pod) {
                 return Ok(false);
             }
         }
@@ -178,6 +187,14 @@ impl Controller {
             let is_over = matches!(phase, Some(Migrated::Succeeded | Migrated::Failed));
             found.metadata.uid.as_ref() == Some(uid) && !is_over
         }))
+    }
+
+    async fn observe_networks(&self, vmi: &Guest) -> Result<Definitions, VmiError> {
+        let Some(whole) = vmi.whole().filter(|_| !vmi.is_deleting()) else {
+            return Ok(Definitions::default());
+        };
+        let read = Definitions::read(&self.client, whole).await;
+        read.map_err(|error| VmiError::Read(Box::new(error)))
     }
 
     fn observe_volumes(&self, vmi: &Guest) -> Vec<Backing> {
@@ -259,13 +276,17 @@ fn arrived_pod(vmi: &Guest) -> Option<&str> {
     if *vmi.phase() != Phase::Running {
         return None;
     }
-    let has_arrived =
-        state.completed == Some(true) || state.target_node_domain_ready_timestamp.is_some();
     let is_here = state.target_node.is_none() || state.target_node == vmi.status.node_name;
-    if !has_arrived || state.failed == Some(true) || is_here {
+    if !model::has_arrived(state) || is_here {
         return None;
     }
     state.target_pod.as_deref()
+}
+
+fn has_moved_within_node(vmi: &VirtualMachineInstance) -> bool {
+    let status = vmi.status.as_ref();
+    let state = status.and_then(|status| status.migration_state.as_ref());
+    state.is_some_and(model::is_within_node) && model::has_moved(vmi)
 }
 
 /// Whether a migration in progress moves the guest to this pod, which may have it already.

@@ -32,6 +32,8 @@ const SHOWN: SignedDuration = SignedDuration::from_secs(3);
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 /// Requeue time while no node has reported its capabilities.
 const NODE_WAIT: Duration = Duration::from_secs(2);
+/// Until missing network definitions are looked up again: they are not watched, as the kind may not exist.
+const DEFINITION_WAIT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
@@ -152,6 +154,15 @@ fn plan_pending(observed: &Observed, plan: &mut Plan) {
     plan.problem = unsupported(observed);
     if plan.problem.is_some() {
         // The spec does not change, so there is nothing to wait for.
+        return;
+    }
+    if let Some(message) = observed.networks.problem() {
+        plan.problem = Some(Problem {
+            reason: Reason::NetworkDefinitionMissing,
+            message,
+            is_unschedulable: true,
+        });
+        plan.requeue_in = Some(DEFINITION_WAIT);
         return;
     }
     if observed.tsc_frequency.is_some() {

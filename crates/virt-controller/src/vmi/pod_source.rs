@@ -1,14 +1,20 @@
 //! What pods are rendered from besides their VMI: the settings of the installation, the administrator's
 //! configuration, the nodes and the namespace.
 
+use std::collections::BTreeMap;
+
 use cluster_view::Configuration;
 use launcher_pod::{Acceleration, Settings, Surroundings};
 use reconcile::{Key, Store};
 
 use super::namespace::{Namespace, Quotas};
+use super::networks::Definitions;
 use super::rules;
 use crate::AccelerationPolicy;
 use crate::view::Host;
+
+/// The gate of clusters that add resources of networks themselves.
+const INJECTION: &str = "ExternalNetResourceInjection";
 
 #[derive(Debug, Clone)]
 pub(crate) struct PodSource {
@@ -40,6 +46,14 @@ impl PodSource {
             namespace: rules::of_namespace(&config, found.as_deref(), &quotas),
             ..Surroundings::default()
         }
+    }
+
+    /// The resources that pods ask for because of their networks. Usually a webhook of the cluster adds them.
+    pub(crate) fn network_resources(&self, found: Definitions) -> BTreeMap<String, String> {
+        if self.cluster.now().has_gate(INJECTION) {
+            return BTreeMap::new();
+        }
+        found.resources
     }
 
     /// How guests are accelerated; `None` while no node has reported.

@@ -88,6 +88,14 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> GuestStat
         hand_over(&mut status, pod);
         status.launcher_image = pod.image.clone().or(status.launcher_image);
     }
+    // The controller of migrations removes the old pod from the active ones.
+    if observed.has_moved_within_node
+        && *phase == Phase::Running
+        && let Some(pod) = &observed.pod
+    {
+        status.qos_class.clone_from(&pod.qos_class);
+        status.launcher_image = pod.image.clone().or(status.launcher_image);
+    }
     status.is_outdated = status.runs_in_other_than(&observed.launcher_image);
     status.conditions = render_conditions(observed, plan, done, &status);
     status

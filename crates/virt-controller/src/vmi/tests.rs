@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use launcher_pod::Acceleration;
 use serde_json::{Value, json};
 
+use super::networks::Definitions;
 use super::observe::{Arrival, Observed};
 use super::state_claim::StateClaim;
 
@@ -62,9 +63,11 @@ fn observe(vmi: Value, pod: Option<Value>) -> Observed {
         vmi: Arc::new(serde_json::from_value(vmi).unwrap()),
         pod: pod.map(|pod| Arc::new(serde_json::from_value(pod).unwrap())),
         arrival: Arrival::None,
+        has_moved_within_node: false,
         left_since: None,
         binder: None,
         others: Vec::new(),
+        networks: Definitions::default(),
         backings: Vec::new(),
         state_claim: StateClaim::NotNeeded,
         vsock: None,

@@ -48,6 +48,8 @@ pub(crate) enum FaultMode {
     SecretMissing,
     /// A quota refuses new pods.
     QuotaExceeded,
+    /// A quota refuses volume snapshots.
+    SnapshotsRefused,
     /// The namespace terminates: nothing can be created in it.
     NamespaceTerminating,
     /// The node is unreachable.
@@ -143,6 +145,7 @@ impl TestCluster {
             launcher: launcher_pod::Settings::defaults(self.launcher_image, Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             uploads: Uploads::Received,
+            exports: None,
             clock: self.clock,
             cluster: Configuration::new(NAMESPACE),
             concurrency: 4,
@@ -191,6 +194,17 @@ impl TestCluster {
             stop.cancel();
             running.abort();
             begin.send(()).unwrap();
+        });
+    }
+
+    /// Crashes the running controllers right after an effect, without successors.
+    pub(crate) fn crash_and_stay_down_after(&mut self, name: &str) {
+        let is_disconnected = std::mem::take(&mut self.is_disconnected);
+        let (stop, running) = self.controllers.take().unwrap();
+        self.trap.set(name, move || {
+            is_disconnected.store(true, Ordering::Relaxed);
+            stop.cancel();
+            running.abort();
         });
     }
 
@@ -262,6 +276,11 @@ impl TestCluster {
                 match fault_mode {
                     FaultMode::QuotaExceeded if is_create && path.ends_with("/pods") => {
                         return Ok(quota_exceeded());
+                    }
+                    FaultMode::SnapshotsRefused
+                        if is_create && path.ends_with("/volumesnapshots") =>
+                    {
+                        return Ok(quota_of_snapshots_exceeded());
                     }
                     FaultMode::NamespaceTerminating if is_create => {
                         return Ok(namespace_terminating());
@@ -726,7 +745,6 @@ async fn run_verb(client: &Client, path: &str) -> http::Response<axum::body::Bod
     http::Response::new(axum::body::Body::empty())
 }
 
-/// The response of an API server if a quota is exceeded.
 /// As an API server answers a create in a namespace that is being deleted.
 fn namespace_terminating() -> http::Response<axum::body::Body> {
     let message = "\"a\" is forbidden: unable to create new content in namespace default because it is \
@@ -736,10 +754,20 @@ fn namespace_terminating() -> http::Response<axum::body::Body> {
     forbidden(message, &json!({"name": "a", "causes": [cause]}))
 }
 
+/// The response of an API server if a quota is exceeded.
 fn quota_exceeded() -> http::Response<axum::body::Body> {
     let message = "pods \"virt-launcher-a\" is forbidden: exceeded quota: small, requested: \
                    pods=1, used: pods=1, limited: pods=1";
     forbidden(message, &Value::Null)
+}
+
+fn quota_of_snapshots_exceeded() -> http::Response<axum::body::Body> {
+    let count = "count/volumesnapshots.snapshot.storage.k8s.io";
+    let message = format!(
+        "volumesnapshots.snapshot.storage.k8s.io \"x\" is forbidden: exceeded quota: small, \
+         requested: {count}=1, used: {count}=1, limited: {count}=1"
+    );
+    forbidden(&message, &Value::Null)
 }
 
 fn forbidden(message: &str, details: &Value) -> http::Response<axum::body::Body> {
@@ -827,7 +855,12 @@ impl SimulatedNode {
                 let is_target = pod.labels().contains_key("kubevirt.io/migrationJobUID");
                 let is_on_second = is_target && self.has_guest_on("node1", &pod).await;
                 let node = if is_on_second { "node2" } else { "node1" };
-                bind(&self.client, &name, node).await;
+                let selector = pod
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.node_selector.as_ref());
+                let pinned = selector.and_then(|all| all.get("kubernetes.io/hostname"));
+                bind(&self.client, &name, pinned.map_or(node, String::as_str)).await;
             } else if matches!(phase.as_deref(), None | Some("" | "Pending")) {
                 let is_binder = pod
                     .annotations()
@@ -840,6 +873,7 @@ impl SimulatedNode {
                     FaultMode::None
                     | FaultMode::Unschedulable
                     | FaultMode::QuotaExceeded
+                    | FaultMode::SnapshotsRefused
                     | FaultMode::NamespaceTerminating
                     | FaultMode::NodeUnreachable => pod_status("Running"),
                 };

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 
 use super::*;
-use super::{data_volumes, imports, instancetypes, uploads};
+use super::{data_volumes, exports, imports, instancetypes, snapshots, uploads};
 
 const PREFIX: &str = "virt-controller/";
 
@@ -227,7 +227,12 @@ async fn vms_survive_a_crash_at_every_failpoint() {
             // In hotplug.rs.
             | "vm/apply-volume-requests"
             | "vm/change-template"
-            | "vm/plug-volumes" => {}
+            | "vm/plug-volumes"
+            // In memory_dumps.rs.
+            | "vm/change-for-dump"
+            | "vm/follow-dump"
+            // In links.rs.
+            | "vm/set-links" => {}
             _ => check(&mut cluster, name, create_stop_start_change).await,
         }
     }
@@ -321,6 +326,21 @@ async fn uploads_survive_a_crash_at_every_failpoint() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn exports_survive_a_crash_at_every_failpoint() {
+    for name in names("export/") {
+        if name.ends_with("/create-claim") {
+            let mut cluster = snapshots::with_vm().await;
+            check(&mut cluster, name, exports::snapshot_exported).await;
+            cluster.end().await;
+        } else {
+            let mut cluster = TestCluster::new().await;
+            check(&mut cluster, name, exports::exported).await;
+            cluster.end().await;
+        }
+    }
+}
+
 #[test]
 fn every_failpoint_has_a_scenario() {
     // Those of migrations are in migrations.rs, of volumes in hotplug.rs, and the others in snapshots.rs,
@@ -336,6 +356,7 @@ fn every_failpoint_has_a_scenario() {
         "snapshot/",
         "restore/",
         "clone/",
+        "export/",
     ]
     .map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());

@@ -43,7 +43,7 @@ async fn set_volumes(cluster: &TestCluster, claims: &[&str]) {
 }
 
 /// The status of a volume; null if it has none.
-async fn volume(cluster: &TestCluster, name: &str) -> Value {
+pub(crate) async fn volume(cluster: &TestCluster, name: &str) -> Value {
     let vmi = cluster.vmis().get("a").await.unwrap();
     let status = json!(vmi.status.unwrap());
     let all = status["volumeStatus"].as_array().cloned();
@@ -51,7 +51,7 @@ async fn volume(cluster: &TestCluster, name: &str) -> Value {
     all.find(|one| one["name"] == name).unwrap_or_default()
 }
 
-async fn wait_for_phase(cluster: &TestCluster, name: &str, phase: &str) {
+pub(crate) async fn wait_for_phase(cluster: &TestCluster, name: &str, phase: &str) {
     cluster
         .wait_until(&format!("{name} is {phase}"), async || {
             volume(cluster, name).await["phase"] == phase
@@ -61,6 +61,11 @@ async fn wait_for_phase(cluster: &TestCluster, name: &str, phase: &str) {
 
 /// Writes a phase, as virt-handler does.
 async fn report(cluster: &TestCluster, name: &str, phase: &str) {
+    report_with(cluster, name, json!({"phase": phase})).await;
+}
+
+/// Writes members of a volume's status, as virt-handler does.
+pub(crate) async fn report_with(cluster: &TestCluster, name: &str, members: Value) {
     cluster
         .wait_until("the report is written", async || {
             let vmi = cluster.vmis().get("a").await.unwrap();
@@ -68,7 +73,9 @@ async fn report(cluster: &TestCluster, name: &str, phase: &str) {
             let mut all = json!(vmi.status.unwrap().volume_status);
             for one in all.as_array_mut().unwrap() {
                 if one["name"] == name {
-                    one["phase"] = json!(phase);
+                    for (member, value) in members.as_object().unwrap() {
+                        one[member] = value.clone();
+                    }
                 }
             }
             let patch = json!({
@@ -99,7 +106,7 @@ fn claims(pod: &Pod) -> Vec<String> {
     claims.map(|claim| claim.claim_name.clone()).collect()
 }
 
-async fn wait_for_attachments(cluster: &TestCluster, wanted: &[&[&str]]) {
+pub(crate) async fn wait_for_attachments(cluster: &TestCluster, wanted: &[&[&str]]) {
     cluster
         .wait_until(&format!("attachment pods {wanted:?}"), async || {
             attachments(cluster).await == wanted
@@ -107,7 +114,7 @@ async fn wait_for_attachments(cluster: &TestCluster, wanted: &[&[&str]]) {
         .await;
 }
 
-async fn with_guest() -> TestCluster {
+pub(crate) async fn with_guest() -> TestCluster {
     let cluster = TestCluster::new().await;
     cluster.create_vm("a", "Always").await;
     cluster.wait_for_printable("a", "Running").await;

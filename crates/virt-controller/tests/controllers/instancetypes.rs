@@ -79,16 +79,21 @@ async fn sockets(cluster: &TestCluster, name: &str) -> Option<u32> {
     vmi.spec.domain.cpu.unwrap_or_default().sockets
 }
 
-/// The message of the condition Failure.
-async fn failure(cluster: &TestCluster, name: &str) -> String {
+/// Reason and message of the condition Failure.
+async fn failure_with_reason(cluster: &TestCluster, name: &str) -> (String, String) {
     let status = cluster.vms().get(name).await.unwrap().status;
     let conditions = status.unwrap_or_default().conditions;
     let failure = conditions
-        .iter()
+        .into_iter()
         .find(|one| one.type_.as_str() == "Failure");
-    failure
-        .and_then(|failure| failure.message.clone())
-        .unwrap_or_default()
+    let texts = failure.map(|one| (one.reason, one.message));
+    let (reason, message) = texts.unwrap_or_default();
+    (reason.unwrap_or_default(), message.unwrap_or_default())
+}
+
+/// The message of the condition Failure.
+async fn failure(cluster: &TestCluster, name: &str) -> String {
+    failure_with_reason(cluster, name).await.1
 }
 
 fn revision_of(noted: Option<&InstancetypeStatusRef>) -> Option<&str> {
@@ -251,29 +256,47 @@ async fn restart(cluster: &TestCluster, mut spec: Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_instance_type_is_reported_and_waited_for() {
+async fn missing_instance_type_or_preference_is_reported_and_waited_for() {
     let cluster = TestCluster::new().await;
-    create_vm(
-        &cluster,
-        sized("a", &json!({"instancetype": {"name": "late"}})),
-    )
-    .await;
-    cluster
-        .wait_until("the failure is reported", async || {
-            failure(&cluster, "a")
-                .await
-                .contains("VirtualMachineClusterInstancetype late does not exist")
-        })
-        .await;
-    assert!(cluster.vmis().get_opt("a").await.unwrap().is_none());
+    // KubeVirt's tools wait for these reasons.
+    let cases = [
+        ("a", "instancetype", "Instancetype"),
+        ("b", "preference", "Preference"),
+    ];
+    for (name, field, family) in cases {
+        let mut vm = sized(name, &json!({field: {"name": "late"}}));
+        if family == "Preference" {
+            vm["spec"]["template"]["spec"]["domain"]["memory"] = json!({"guest": "64Mi"});
+        }
+        create_vm(&cluster, vm).await;
+        let expected = format!("VirtualMachineCluster{family} late does not exist");
+        cluster
+            .wait_until("the failure is reported", async || {
+                failure(&cluster, name).await.contains(&expected)
+            })
+            .await;
+        assert!(cluster.vmis().get_opt(name).await.unwrap().is_none());
+        let reason = format!("FailedFind{family}");
+        assert_eq!(failure_with_reason(&cluster, name).await.0, reason);
+        assert!(cluster.events_of(&reason).await > 0);
+    }
     create(
         &cluster,
         instancetype("VirtualMachineClusterInstancetype", "late", 2),
     )
     .await;
-    cluster.wait_for_printable("a", "Running").await;
-    assert_eq!(failure(&cluster, "a").await, "");
+    let preference = json!({
+        "apiVersion": format!("{SIZES}/{VERSION}"), "kind": "VirtualMachineClusterPreference",
+        "metadata": {"name": "late"}, "spec": {"devices": {"preferredRng": {}}},
+    });
+    create(&cluster, preference).await;
+    for (name, ..) in cases {
+        cluster.wait_for_printable(name, "Running").await;
+        assert_eq!(failure(&cluster, name).await, "");
+    }
     assert_eq!(sockets(&cluster, "a").await, Some(2));
+    let vmi = cluster.vmis().get("b").await.unwrap();
+    assert!(vmi.spec.domain.devices.rng.is_some());
     cluster.end().await;
 }
 

@@ -78,6 +78,7 @@ async fn guest_of_a_lost_node_is_replaced_when_the_node_returns() {
             status.reason.as_deref() == Some("NodeUnresponsive")
         })
         .await;
+    assert_eq!(cluster.events_of("Stopped").await, 1);
     cluster.advance(Duration::from_mins(1)).await;
     let writes = cluster.all_writes();
     cluster.advance(Duration::from_mins(30)).await;

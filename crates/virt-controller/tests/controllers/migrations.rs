@@ -126,6 +126,121 @@ async fn with_guest() -> TestCluster {
     cluster
 }
 
+/// `LiveMigratable` as virt-handler of a single host writes it.
+pub(crate) async fn keep_on_node(cluster: &TestCluster, vmi: &str) {
+    let conditions = json!([
+        {"type": "LiveMigratable", "status": "True", "reason": "OnlyWithinNode"},
+        {"type": "Ready", "status": "True"}]);
+    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    let parameters = PatchParams::default();
+    let patched = cluster.vmis().patch(vmi, &parameters, &patch).await;
+    patched.unwrap();
+}
+
+/// A guest that moves only to other pods of its node.
+async fn with_guest_that_stays_on_its_node() -> TestCluster {
+    let cluster = with_guest().await;
+    keep_on_node(&cluster, "a").await;
+    cluster
+}
+
+async fn wait_for_active_pods(cluster: &TestCluster, expected: &BTreeMap<String, String>) {
+    cluster
+        .wait_until("the other pods are forgotten", async || {
+            let status = cluster.vmis().get("a").await.unwrap().status.unwrap();
+            status.active_pods == *expected
+        })
+        .await;
+}
+
+/// Waits until one pod is left, which is the only active one of the VMI.
+async fn settled(cluster: &TestCluster) -> Pod {
+    cluster
+        .wait_until("one pod is left", async || pods(cluster).await.len() == 1)
+        .await;
+    let pod = pods(cluster).await.remove(0);
+    let node = pod.spec.as_ref().unwrap().node_name.clone().unwrap();
+    wait_for_active_pods(cluster, &BTreeMap::from([(pod.uid().unwrap(), node)])).await;
+    pod
+}
+
+#[tokio::test(start_paused = true)]
+async fn guest_moves_to_other_pods_of_its_node() {
+    let cluster = with_guest_that_stays_on_its_node().await;
+    let uid = cluster.vmis().get("a").await.unwrap().uid();
+    let mut known = vec![settled(&cluster).await.name_any()];
+    for name in ["first", "second", "third"] {
+        moves(&cluster, name).await;
+        let pod = settled(&cluster).await;
+        assert!(!known.contains(&pod.name_any()), "{name}: {known:?}");
+        let state = state(&cluster, "a").await;
+        assert_eq!(state["sourceNode"], state["targetNode"]);
+        assert_eq!(state["sourcePod"], known.last().unwrap().as_str());
+        assert_eq!(state["targetPod"], pod.name_any());
+        known.push(pod.name_any());
+        let vmi = cluster.vmis().get("a").await.unwrap();
+        assert_eq!(vmi.uid(), uid);
+        let status = vmi.status.unwrap();
+        assert_eq!(status.node_name.as_deref(), Some("node1"));
+        assert_eq!(status.phase.unwrap().as_str(), "Running");
+    }
+    assert_eq!(cluster.printable("a").await, "Running");
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn guest_stays_in_its_pod_if_a_move_within_the_node_fails() {
+    let cluster = with_guest_that_stays_on_its_node().await;
+    let before = settled(&cluster).await.name_any();
+    ready_to_move(&cluster, "m").await;
+    assert_eq!(pods(&cluster).await.len(), 2);
+    let failed = json!({"startTimestamp": START, "completed": true, "failed": true,
+        "failureReason": "the other pod has no room"});
+    report(&cluster, "a", failed).await;
+    wait_for_phase(&cluster, "m", "Failed").await;
+    assert_eq!(settled(&cluster).await.name_any(), before);
+    moves(&cluster, "next").await;
+    assert_ne!(settled(&cluster).await.name_any(), before);
+    cluster.end().await;
+}
+
+/// The old pod may be gone before the end of the migration is reported.
+#[tokio::test(start_paused = true)]
+async fn guest_that_runs_in_its_new_pod_is_known_there_though_the_old_one_is_gone() {
+    let cluster = with_guest_that_stays_on_its_node().await;
+    let old = settled(&cluster).await.name_any();
+    ready_to_move(&cluster, "m").await;
+    report(&cluster, "a", json!({"startTimestamp": START})).await;
+    wait_for_phase(&cluster, "m", "Running").await;
+    remove_pod(&cluster, &old).await;
+    cluster.advance(Duration::from_secs(20)).await;
+    let status = cluster.vmis().get("a").await.unwrap().status.unwrap();
+    assert_eq!(status.phase.unwrap().as_str(), "Running");
+    let ready = json!({"targetNodeDomainReadyTimestamp": START});
+    report(&cluster, "a", ready).await;
+    cluster.advance(Duration::from_mins(2)).await;
+    let status = cluster.vmis().get("a").await.unwrap().status.unwrap();
+    assert_eq!(status.phase.unwrap().as_str(), "Running");
+    report(&cluster, "a", json!({"completed": true})).await;
+    wait_for_phase(&cluster, "m", "Succeeded").await;
+    assert_ne!(settled(&cluster).await.name_any(), old);
+    cluster.end().await;
+}
+
+/// A move within the node would not help.
+#[tokio::test(start_paused = true)]
+async fn guest_that_cannot_leave_its_node_is_not_evacuated() {
+    let cluster = with_guest_that_stays_on_its_node().await;
+    let patch = Patch::Merge(json!({"status": {"evacuationNodeName": "node1"}}));
+    let parameters = PatchParams::default();
+    let patched = cluster.vmis().patch("a", &parameters, &patch).await;
+    patched.unwrap();
+    cluster.advance(Duration::from_mins(1)).await;
+    let all = migrations(&cluster).list(&ListParams::default()).await;
+    assert_eq!(all.unwrap().items.len(), 0);
+    cluster.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn vmi_follows_its_guest_to_the_other_node_and_back() {
     let cluster = with_guest().await;
@@ -390,11 +505,12 @@ async fn limits_hold_back_migrations() {
         cluster.create_vm(name, "Always").await;
         cluster.wait_for_printable(name, "Running").await;
     }
-    for name in ["a", "b", "c"] {
+    // Of those that were created in the same second, any may come first.
+    for name in ["a", "b"] {
         create(&cluster, name, name).await;
+        wait_for_phase(&cluster, name, "PreparingTarget").await;
     }
-    wait_for_phase(&cluster, "a", "PreparingTarget").await;
-    wait_for_phase(&cluster, "b", "PreparingTarget").await;
+    create(&cluster, "c", "c").await;
     cluster.advance(Duration::from_mins(1)).await;
     // Two at a time leave one node.
     wait_for_phase(&cluster, "c", "Pending").await;
@@ -490,8 +606,12 @@ async fn migration_survives_a_crash_of_the_controllers_at_every_failpoint() {
     let names = names.filter(|name| name.starts_with("virt-controller/migration/"));
     // Reached by other tests only: six ended migrations, an eviction, an update.
     let rare = ["clean-up", "end-evacuation", "evict-outdated", "move-guest"];
-    for name in names.filter(|name| !rare.iter().any(|rare| name.ends_with(rare))) {
+    let names = names.filter(|name| !rare.iter().any(|rare| name.ends_with(rare)));
+    for (name, leaves) in names.flat_map(|name| [(name, true), (name, false)]) {
         let mut cluster = with_guest().await;
+        if !leaves {
+            keep_on_node(&cluster, "a").await;
+        }
         cluster.crash_after(name);
         ready_to_move(&cluster, "cancelled").await;
         let api = migrations(&cluster);
@@ -511,6 +631,7 @@ async fn migration_survives_a_crash_of_the_controllers_at_every_failpoint() {
             })
             .await;
         moves(&cluster, "m").await;
+        settled(&cluster).await;
         assert!(
             !cluster.is_crash_pending(),
             "failpoint {name} was not reached"

@@ -93,6 +93,26 @@ async fn halt(cluster: &TestCluster) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn guest_that_has_shut_itself_down_does_not_run() {
+    let cluster = with_snapshot().await;
+    let strategy = json!({"spec": {"runStrategy": "Manual"}});
+    cluster.patch_vm("a", strategy).await;
+    cluster
+        .wait_until("the guest has ended", async || {
+            // Another write may come in between.
+            cluster.set_phase("a", "Succeeded").await;
+            let status = json!(cluster.vmis().get("a").await.unwrap().status);
+            status["phase"] == "Succeeded"
+        })
+        .await;
+    let policy = json!({"targetReadinessPolicy": "FailImmediate"});
+    cluster.create_restore("r", "a", policy).await;
+    cluster.wait_for_restore("r").await;
+    cluster.wait_for_unlocked("a").await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn stopped_vm_gets_new_claims_and_its_old_spec() {
     let cluster = with_snapshot().await;
     halt(&cluster).await;

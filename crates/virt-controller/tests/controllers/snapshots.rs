@@ -10,7 +10,7 @@ use kubevirt_api::snapshot::{
 use kubevirt_api::volume_snapshot::VolumeSnapshot;
 use serde_json::{Value, json};
 
-use super::cluster::{NAMESPACE, TestCluster};
+use super::cluster::{FaultMode, NAMESPACE, TestCluster};
 
 impl TestCluster {
     pub(crate) fn snapshots(&self) -> Api<VirtualMachineSnapshot> {
@@ -235,6 +235,60 @@ async fn snapshot_of_a_stopped_vm_holds_no_guest() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn disks_of_a_stopped_vm_are_not_copied_while_a_pod_uses_them() {
+    let cluster = with_vm().await;
+    cluster
+        .patch_vm("a", json!({"spec": {"runStrategy": "Halted"}}))
+        .await;
+    cluster.wait_until_gone("a").await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "writer", "namespace": NAMESPACE},
+        "spec": {
+            "containers": [{"name": "writer", "image": "i"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
+    });
+    cluster.create(pod).await;
+    cluster.create_snapshot("s", "a", json!({})).await;
+    cluster.wait_for_reason("s", "SnapshotSourceBusy").await;
+    let error = cluster.snapshot_status("s").await.error.unwrap();
+    let message = error.message.unwrap();
+    assert!(
+        message.contains("pod writer uses persistentvolumeclaim data"),
+        "{message}"
+    );
+    cluster.wait_for_unlocked("a").await;
+    let now = DeleteParams::default();
+    cluster.pods().delete("writer", &now).await.unwrap();
+    cluster.wait_for_snapshot("s", "Succeeded").await;
+    cluster.wait_for_unlocked("a").await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_copies_do_not_keep_the_guest_paused() {
+    let cluster = with_vm().await;
+    cluster.set_fault_mode(FaultMode::SnapshotsRefused);
+    let begin = tokio::time::Instant::now();
+    cluster
+        .create_snapshot("s", "a", json!({"failureDeadline": "0s"}))
+        .await;
+    cluster.wait_for_snapshot("s", "Failed").await;
+    cluster.wait_for_unlocked("a").await;
+    cluster
+        .wait_until("the guest is unpaused", async || {
+            cluster.writes_to("/a/unpause").len() == 1
+        })
+        .await;
+    let elapsed = begin.elapsed();
+    assert!(elapsed < Duration::from_mins(1), "{elapsed:?}");
+    let error = cluster.snapshot_status("s").await.error.unwrap();
+    let message = error.message.unwrap();
+    assert!(message.contains("exceeded quota"), "{message}");
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn problems_of_a_snapshot_are_shown_until_they_are_solved() {
     let cluster = TestCluster::new().await;
     cluster.create_bound_claim("data").await;
@@ -281,6 +335,18 @@ async fn snapshot_fails_at_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn name_of_the_vm_may_be_longer_than_a_label() {
+    let cluster = with_storage().await;
+    cluster.create_bound_claim("data").await;
+    let name = "a".repeat(100);
+    cluster.create_vm_on_claim(&name, "data").await;
+    cluster.wait_for_printable(&name, "Running").await;
+    cluster.create_snapshot("s", &name, json!({})).await;
+    cluster.wait_for_snapshot("s", "Succeeded").await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn second_snapshot_waits_for_the_first() {
     let cluster = with_vm().await;
     for name in ["s", "t", "u"] {
@@ -322,6 +388,30 @@ async fn snapshot_and_delete(cluster: &TestCluster) {
     let pauses = cluster.writes_to("/a/pause").len();
     let unpauses = cluster.writes_to("/a/unpause").len();
     assert!(unpauses >= 2 && pauses >= 2, "{pauses} {unpauses}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn vm_and_snapshot_that_are_deleted_after_a_crash_go() {
+    let mut cluster = with_vm().await;
+    cluster.crash_and_stay_down_after("virt-controller/snapshot/protect-vm");
+    cluster.create_snapshot("s", "a", json!({})).await;
+    cluster
+        .wait_until("the controllers are down", async || {
+            !cluster.is_crash_pending()
+        })
+        .await;
+    let now = DeleteParams::default();
+    cluster.snapshots().delete("s", &now).await.unwrap();
+    cluster.vms().delete("a", &now).await.unwrap();
+    cluster.start_controllers();
+    cluster
+        .wait_until("snapshot and VM are gone", async || {
+            let snapshot = cluster.snapshots().get_opt("s").await.unwrap();
+            let vm = cluster.vms().get_opt("a").await.unwrap();
+            snapshot.is_none() && vm.is_none()
+        })
+        .await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]

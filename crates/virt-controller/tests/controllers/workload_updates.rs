@@ -9,7 +9,7 @@ use kubevirt_api::migration_request::VirtualMachineInstanceMigration;
 use serde_json::{Value, json};
 
 use super::cluster::{FaultMode, NAMESPACE, TestCluster};
-use super::migrations::{migrations, report, wait_for_phase};
+use super::migrations::{keep_on_node, migrations, report, wait_for_phase};
 
 const OUTDATED: &str = "kubevirt.io/outdatedLauncherImage";
 
@@ -136,6 +136,49 @@ async fn outdated_guest_moves_to_a_pod_with_the_current_launcher() {
     cluster.advance(Duration::from_mins(5)).await;
     assert_eq!(all_migrations(&cluster).await.len(), 1);
     assert!(!cluster.is_crash_pending());
+    cluster.end().await;
+}
+
+/// On a single host, both pods of a guest need its memory.
+#[tokio::test(start_paused = true)]
+async fn outdated_guests_of_one_node_move_one_after_the_other() {
+    let mut cluster = TestCluster::new().await;
+    let strategy = json!({"workloadUpdateMethods": ["LiveMigrate"]});
+    install(&cluster, strategy).await;
+    let guests = ["a", "b"];
+    create_guests(&cluster, &guests, true).await;
+    for name in guests {
+        keep_on_node(&cluster, name).await;
+    }
+    cluster.update_launcher("launcher:2").await;
+    wait_for_count(&cluster, 2).await;
+    for count in 1..=guests.len() {
+        cluster
+            .wait_until("there is another migration", async || {
+                all_migrations(&cluster).await.len() == count
+            })
+            .await;
+        let all = all_migrations(&cluster).await;
+        let is_new = |one: &&VirtualMachineInstanceMigration| {
+            let phase = one.status.as_ref().and_then(|status| status.phase.clone());
+            phase.is_none_or(|phase| phase.as_str() != "Succeeded")
+        };
+        let migration = all.iter().find(is_new).unwrap();
+        let (name, guest) = (
+            migration.name_any(),
+            migration.spec.vmi_name.clone().unwrap(),
+        );
+        wait_for_phase(&cluster, &name, "PreparingTarget").await;
+        cluster.advance(Duration::from_mins(1)).await;
+        assert_eq!(all_migrations(&cluster).await.len(), count);
+        let moved = json!({"startTimestamp": "2026-11-21T12:00:05Z", "completed": true});
+        report(&cluster, &guest, moved).await;
+        wait_for_phase(&cluster, &name, "Succeeded").await;
+        assert_eq!(image(&cluster, &guest).await.as_deref(), Some("launcher:2"));
+    }
+    wait_for_count(&cluster, 0).await;
+    cluster.advance(Duration::from_mins(5)).await;
+    assert_eq!(all_migrations(&cluster).await.len(), guests.len());
     cluster.end().await;
 }
 

@@ -14,6 +14,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     error::GuestError,
+    interfaces::{self, Attached},
+    migratable::Reach,
     observe::{self, Pair, Part, Sources},
     outcome::MemoryState,
     plan::{self, Observed, Step},
@@ -112,13 +114,22 @@ impl Guests {
         }
     }
 
+    /// Where the guests of this node can move.
+    fn reach(&self) -> Reach {
+        match self.parts.peers {
+            Some(_) => Reach::OtherNodes,
+            None => Reach::OwnNode,
+        }
+    }
+
     /// The VMI of a migration to this node.
     pub(crate) fn arrival(&self, key: &Key) -> Option<Arc<VirtualMachineInstance>> {
         self.parts.arrivals.get(key)
     }
 
-    pub(super) fn entry(&self, key: &Key, pod: &PodUid) -> Entry {
-        self.sessions.get_or_open(key, pod, || {
+    pub(super) fn entry(&self, key: &Key, pair: &Pair) -> Entry {
+        let pod = &pair.pod_uid;
+        self.sessions.get_or_open(key, (pod, pair.part), || {
             let (triggers, woken) = (self.parts.triggers.clone(), key.clone());
             let (session, task) =
                 Session::new(self.parts.pods_dir.clone(), pod.clone(), move || {
@@ -136,7 +147,7 @@ impl Guests {
     }
 
     async fn execute(&self, key: &Key, pair: &Pair, step: Step) -> Result<(), GuestError> {
-        let entry = self.entry(key, &pair.pod_uid);
+        let entry = self.entry(key, pair);
         match step {
             Step::TakeOver => take_over(&entry).await,
             Step::Start => self.start(key, pair, &entry).await,
@@ -146,6 +157,11 @@ impl Guests {
                 Ok(())
             }
             Step::Report => self.report(key, pair, &entry).await,
+            Step::SetLinks => {
+                let links = interfaces::wanted_links(&pair.vmi);
+                entry.session.call(Request::Links(links)).await?;
+                Ok(())
+            }
             Step::Destroy => {
                 entry.session.call(Request::Destroy).await?;
                 Ok(())
@@ -165,14 +181,16 @@ impl Guests {
         let vmi = self.latest(key, pair);
         let config = self.parts.cluster.now();
         let obsolete = ObsoleteModels::of(&config.written);
+        let attached = Attached::of(&pair.pod);
         let input = StatusInput {
+            attached: Some(&attached),
             state: link.state.as_ref(),
             prepared: entry.prepared.as_ref(),
             plugged: Some(&entry.plugged),
             memory: memory_state(&link),
             unready: observe::unready(&pair.pod),
             host_model_is_obsolete: self.parts.capabilities.host_model_is_obsolete(obsolete),
-            can_migrate: self.parts.peers.is_some(),
+            reach: self.reach(),
         };
         let status = status::desired(&vmi, &input, &now);
         self.publish_failed_pings(key, pair, link.state.as_ref());
@@ -281,7 +299,7 @@ fn failpoint(step: Step) -> Option<&'static str> {
         Step::Release => "virt-handler/guest/release",
         Step::TakeOver => "virt-handler/migration/take-over",
         // Their effect is the status write or the launcher's, which have their own failpoints.
-        Step::Plug | Step::Report | Step::FailUnresponsive => return None,
+        Step::Plug | Step::Report | Step::SetLinks | Step::FailUnresponsive => return None,
     })
 }
 
@@ -303,11 +321,7 @@ impl Reconciler for Guests {
 
     async fn reconcile(&self, key: &Key) -> Result<Requeue, GuestError> {
         let GuestsParts {
-            client,
-            vmis,
-            pods,
-            clock,
-            ..
+            client, vmis, pods, ..
         } = &self.parts;
         observe::count_phases(vmis);
         let sources = Sources {
@@ -316,16 +330,49 @@ impl Reconciler for Guests {
             vmis: [vmis, &self.parts.arrivals],
             pods,
         };
-        let pair = observe::pair(&sources, key).await;
-        let Some(pair) = pair.map_err(|error| GuestError::Read(Box::new(error)))? else {
-            self.sessions.remove(key);
+        let pairs = observe::pairs(&sources, key).await;
+        let pairs = pairs.map_err(|error| GuestError::Read(Box::new(error)))?;
+        let pods: Vec<_> = pairs.iter().map(|pair| &pair.pod_uid).collect();
+        self.sessions.keep(key, &pods);
+        if pairs.iter().all(|pair| pair.part == Part::Arrives) {
             self.migrations.remove(key);
-            return Ok(Requeue::OnChange);
-        };
-        let entry = self.entry(key, &pair.pod_uid);
-        if pair.part == Part::Arrives {
-            return self.follow_migration(key, &pair, &entry).await;
         }
+        let (mut requeue, mut failure) = (Requeue::OnChange, None);
+        for pair in &pairs {
+            let reconciled = match pair.part {
+                Part::Runs => self.reconcile_guest(key, pair).await,
+                Part::Arrives => {
+                    let entry = self.entry(key, pair);
+                    self.follow_migration(key, pair, &entry).await
+                }
+            };
+            match reconciled {
+                Ok(wanted) => requeue = sooner(requeue, wanted),
+                // The other pod of a guest that moves within the node is not held up by it.
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        failure.map_or(Ok(requeue), Err)
+    }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.vmi(key)?.metadata.uid.clone()
+    }
+}
+
+/// The earlier one.
+fn sooner(one: Requeue, other: Requeue) -> Requeue {
+    match (one, other) {
+        (Requeue::After(one), Requeue::After(other)) => Requeue::After(one.min(other)),
+        (Requeue::OnChange, other) => other,
+        (one, Requeue::OnChange) => one,
+    }
+}
+
+impl Guests {
+    /// The steps of the pod to which the guest belongs.
+    async fn reconcile_guest(&self, key: &Key, pair: &Pair) -> Result<Requeue, GuestError> {
+        let entry = self.entry(key, pair);
         let link = entry.session.link();
         let report = link.state.as_ref();
         let report = report.and_then(|state| state.migration.as_deref());
@@ -336,18 +383,18 @@ impl Reconciler for Guests {
             disconnected_for: link.disconnected_since.map(|since| since.elapsed()),
             synced: entry.synced,
             awaits_take_over: awaits_take_over(&pair.vmi, report),
-            now: clock.now(),
+            now: self.parts.clock.now(),
         };
         let awaits_launcher = plan::awaits_launcher(&observed);
         let steps = plan::plan(&observed);
         let takes_volumes = steps.contains(&Step::Plug);
         for step in steps {
-            Box::pin(self.execute(key, &pair, step)).await?;
+            Box::pin(self.execute(key, pair, step)).await?;
             if let Some(name) = failpoint(step) {
                 failpoints::after(name);
             }
         }
-        let migrating = Box::pin(self.follow_migration(key, &pair, &entry)).await?;
+        let migrating = Box::pin(self.follow_migration(key, pair, &entry)).await?;
         // No event announces that a launcher stays away.
         Ok(match observed.disconnected_for {
             Some(time) if awaits_launcher && time < plan::LAUNCHER_TIMEOUT => {
@@ -363,9 +410,5 @@ impl Reconciler for Guests {
                 }
             }
         })
-    }
-
-    fn uid_of(&self, key: &Key) -> Option<String> {
-        self.vmi(key)?.metadata.uid.clone()
     }
 }

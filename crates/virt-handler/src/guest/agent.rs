@@ -2,7 +2,6 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
-    VirtualMachineInstance,
     conditions::{self, ConditionValue},
     guest_agent::{
         GuestAgentCommandInfo, VirtualMachineInstanceFileSystem,
@@ -12,15 +11,10 @@ use kubevirt_api::{
     },
     vmi_status::{
         VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Condition,
-        VirtualMachineInstanceGuestOsInfo, VirtualMachineInstanceNetworkInterface,
+        VirtualMachineInstanceGuestOsInfo,
     },
 };
-use launcher_channel::{
-    Agent, AgentCredentials, AgentFileSystem, AgentInterface, AgentOs, AgentReport, AgentUser,
-};
-
-/// Limit of interfaces in the status that only the guest agent reports.
-const MAX_GUEST_ONLY_INTERFACES: usize = 10;
+use launcher_channel::{Agent, AgentCredentials, AgentFileSystem, AgentOs, AgentReport, AgentUser};
 
 /// `None` if the report is empty: an empty map must not be applied.
 pub(super) fn os_info(os: AgentOs) -> Option<VirtualMachineInstanceGuestOsInfo> {
@@ -87,60 +81,6 @@ fn set_credentials(
         Some(AgentCredentials::Failed(message)) => ConditionValue::fails("", message),
     };
     conditions::set(list, kind, &value, now);
-}
-
-/// The domain's interfaces, completed with the guest agent's report, and those that only the agent
-/// reports.
-pub(super) fn interfaces(
-    vmi: &VirtualMachineInstance,
-    domain: &[VirtualMachineInstanceNetworkInterface],
-    agent: Option<&Agent>,
-) -> Vec<VirtualMachineInstanceNetworkInterface> {
-    let reported = agent.map_or(&[][..], |agent| &agent.interfaces);
-    let mut all = domain.to_vec();
-    let mut guest_only = Vec::new();
-    for interface in reported {
-        let same = |one: &&mut VirtualMachineInstanceNetworkInterface| {
-            let mac = one.mac.as_ref().map(|mac| mac.to_lowercase());
-            mac.is_some() && mac == interface.mac
-        };
-        match all.iter_mut().find(same) {
-            Some(known) => {
-                known.interface_name = Some(interface.name.clone());
-                known.info_source = Some("domain, guest-agent".to_owned());
-                // Behind address translation nothing outside reaches the guest's own address.
-                if !is_masqueraded(vmi, known.name.as_deref()) {
-                    known.ip_addresses.clone_from(&interface.addresses);
-                    known.ip_address = interface.addresses.first().cloned();
-                }
-            }
-            None if guest_only.len() < MAX_GUEST_ONLY_INTERFACES => {
-                guest_only.push(guest_only_interface(interface));
-            }
-            None => {}
-        }
-    }
-    all.extend(guest_only);
-    all
-}
-
-fn is_masqueraded(vmi: &VirtualMachineInstance, name: Option<&str>) -> bool {
-    let interfaces = &vmi.spec.domain.devices.interfaces;
-    let found = interfaces
-        .iter()
-        .find(|one| Some(one.name.as_str()) == name);
-    found.is_some_and(|interface| interface.masquerade.is_some())
-}
-
-fn guest_only_interface(interface: &AgentInterface) -> VirtualMachineInstanceNetworkInterface {
-    VirtualMachineInstanceNetworkInterface {
-        mac: interface.mac.clone(),
-        ip_address: interface.addresses.first().cloned(),
-        ip_addresses: interface.addresses.clone(),
-        interface_name: Some(interface.name.clone()),
-        info_source: Some("guest-agent".to_owned()),
-        ..VirtualMachineInstanceNetworkInterface::default()
-    }
 }
 
 /// The response of `guestosinfo`.
@@ -210,87 +150,7 @@ fn file_system(file_system: AgentFileSystem) -> VirtualMachineInstanceFileSystem
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    fn vmi() -> VirtualMachineInstance {
-        serde_json::from_value(json!({"spec": {"domain": {"devices": {"interfaces": [
-            {"name": "default", "masquerade": {}}, {"name": "lan", "bridge": {}},
-        ]}}}}))
-        .unwrap()
-    }
-
-    fn domain(name: &str, mac: &str) -> VirtualMachineInstanceNetworkInterface {
-        VirtualMachineInstanceNetworkInterface {
-            name: Some(name.to_owned()),
-            mac: Some(mac.to_owned()),
-            ip_address: Some("10.244.0.5".to_owned()),
-            ip_addresses: vec!["10.244.0.5".to_owned()],
-            info_source: Some("domain".to_owned()),
-            ..VirtualMachineInstanceNetworkInterface::default()
-        }
-    }
-
-    fn reported(name: &str, mac: &str, address: &str) -> AgentInterface {
-        AgentInterface {
-            name: name.to_owned(),
-            mac: Some(mac.to_owned()),
-            addresses: vec![address.to_owned()],
-        }
-    }
-
-    #[test]
-    fn agent_adds_names_and_addresses_except_behind_masquerade() {
-        let agent = Agent {
-            interfaces: vec![
-                reported("eth1", "02:00:00:00:00:0b", "192.168.1.7"),
-                reported("eth0", "02:00:00:00:00:0a", "10.0.2.2"),
-                reported("docker0", "02:42:00:00:00:01", "172.17.0.1"),
-            ],
-            ..Agent::default()
-        };
-        let known = [
-            domain("default", "02:00:00:00:00:0A"),
-            domain("lan", "02:00:00:00:00:0b"),
-        ];
-        let all = interfaces(&vmi(), &known, Some(&agent));
-        let lines: Vec<_> = all
-            .iter()
-            .map(|one| {
-                let text = |text: &Option<String>| text.clone().unwrap_or_default();
-                [
-                    &one.name,
-                    &one.interface_name,
-                    &one.ip_address,
-                    &one.info_source,
-                ]
-                .map(text)
-                .join(" ")
-            })
-            .collect();
-        assert_eq!(
-            lines,
-            [
-                "default eth0 10.244.0.5 domain, guest-agent",
-                "lan eth1 192.168.1.7 domain, guest-agent",
-                " docker0 172.17.0.1 guest-agent",
-            ]
-        );
-        assert_eq!(interfaces(&vmi(), &known, None), known);
-    }
-
-    #[test]
-    fn number_of_guest_only_interfaces_is_bounded() {
-        let agent = Agent {
-            interfaces: vec![reported("x", "02:00:00:00:00:ff", "10.0.0.1"); 64],
-            ..Agent::default()
-        };
-        assert_eq!(
-            interfaces(&vmi(), &[], Some(&agent)).len(),
-            MAX_GUEST_ONLY_INTERFACES
-        );
-    }
 
     #[test]
     fn credentials_are_reported_and_stay_without_an_agent() {

@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::{Api, Client, api::PostParams, runtime::watcher};
 use kubevirt_api::VirtualMachineInstance;
 use reconcile::{Clock, Key, Store, Triggers, recorder, watch};
-use serde_json::json;
+use serde_json::{Value, json};
 use test_cluster::TestApi;
 
-use super::{ClientHandle, Guests, GuestsParts};
+use super::{ClientHandle, Guests, GuestsParts, Part};
 use crate::{
     capabilities::Capabilities,
     launcher::Session,
@@ -25,7 +25,8 @@ pub(crate) struct Fixture {
 impl Guests {
     /// Uses this session with the launcher of a pod.
     pub(crate) fn open_session(&self, key: &Key, pod: &PodUid, session: Session) {
-        self.sessions.get_or_open(key, pod, || session);
+        let runs = (pod, Part::Runs);
+        self.sessions.get_or_open(key, runs, || session);
     }
 }
 
@@ -38,14 +39,20 @@ impl Fixture {
         }
     }
 
-    /// Creates the VMI `default/a` in phase `Scheduled`, and its pod.
+    /// Creates the VMI `default/a` in phase `Scheduled` on the node, and its pod.
     pub(crate) async fn create_guest(&self) -> VirtualMachineInstance {
+        self.create_guest_with(json!({"phase": "Scheduled", "nodeName": "n1"}))
+            .await
+    }
+
+    /// The same, with this status of the VMI.
+    pub(crate) async fn create_guest_with(&self, status: Value) -> VirtualMachineInstance {
         let is_wanted = |name: &str| name.starts_with("virtualmachineinstances.");
         self.api.install_kinds(is_wanted).await;
         let vmi = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
             "metadata": {"name": "a"}, "spec": {"domain": {"devices": {}}},
-            "status": {"phase": "Scheduled"},
+            "status": status,
         });
         let vmi = serde_json::from_value(vmi).unwrap();
         let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(self.client.clone());

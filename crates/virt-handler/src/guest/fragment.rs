@@ -186,6 +186,7 @@ mod tests {
         without_agent.agent = None;
         let prepared = PreparedStatus {
             interfaces: vec![VirtualMachineInstanceNetworkInterface::default()],
+            bound_interfaces: Vec::new(),
             volumes: vec![VolumeStatus {
                 name: "root".to_owned(),
                 persistent_volume_claim_info: Some(PersistentVolumeClaimInfo::default()),

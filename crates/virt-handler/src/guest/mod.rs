@@ -7,10 +7,12 @@
 
 mod act;
 mod agent;
+mod dumps;
 mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod fragment;
+mod interfaces;
 mod migratable;
 mod observe;
 mod outcome;
@@ -27,8 +29,9 @@ mod write;
 pub(crate) use act::{ClientHandle, Guests, GuestsParts};
 pub(crate) use agent::{file_systems, info, users};
 pub(crate) use error::GuestError;
+pub(crate) use interfaces::Attached;
 pub(crate) use migratable::copied_disks;
-pub(crate) use observe::{Pair, Part};
+pub(crate) use observe::{Pair, Part, arriving_pod};
 pub(crate) use plan::{grace_seconds, pauses_agent_probes};
 pub(crate) use sessions::Entry;
 pub(crate) use status::PreparedStatus;

@@ -12,12 +12,12 @@ use reconcile::{Key, Store};
 
 use crate::{metrics, pods_dir::PodUid};
 
-/// What this node has to do with a guest.
+/// What a pod of this node has to do with a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The guest belongs to this node, which writes the VMI's status.
+    /// The guest belongs to this pod, whose state this node writes to the VMI's status.
     Runs,
-    /// The guest migrates to this node and belongs to another one.
+    /// The guest migrates to this pod and belongs to another one, perhaps on the same node.
     Arrives,
 }
 
@@ -39,17 +39,18 @@ pub(crate) struct Pair {
     pub(crate) pod_uid: PodUid,
 }
 
-/// Finds the pair; `None` if this node has no guest of that key.
+/// Finds the pairs: none if this node has no guest of that key, and two while a guest moves from one pod of
+/// this node to another. That to which the guest belongs comes first.
 ///
 /// VMIs that were handed over to this node are in the store. Before the hand-over only the pod is
 /// known, and the VMI is read from the API server.
-pub(crate) async fn pair(sources: &Sources<'_>, key: &Key) -> Result<Option<Pair>, kube::Error> {
+pub(crate) async fn pairs(sources: &Sources<'_>, key: &Key) -> Result<Vec<Pair>, kube::Error> {
     let of_key = |pod: &Arc<Pod>| {
         Key::of_controller(pod.as_ref(), "VirtualMachineInstance").as_ref() == Some(key)
     };
     let candidates: Vec<_> = sources.pods.list().into_iter().filter(of_key).collect();
     if candidates.is_empty() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let vmi = match sources.vmis.into_iter().find_map(|store| store.get(key)) {
         Some(vmi) => Some(vmi),
@@ -58,25 +59,36 @@ pub(crate) async fn pair(sources: &Sources<'_>, key: &Key) -> Result<Option<Pair
             .await?
             .map(Arc::new),
     };
-    let Some(vmi) = vmi else { return Ok(None) };
-    let mut parts = candidates
-        .into_iter()
-        .filter_map(|pod| Some((part_of(&pod, &vmi, sources.node)?, pod)));
-    let Some((part, pod)) = parts.next() else {
-        return Ok(None);
+    let Some(vmi) = vmi else {
+        return Ok(Vec::new());
     };
-    let Ok(pod_uid) = PodUid::parse(&pod.uid().unwrap_or_default()) else {
-        return Ok(None);
-    };
-    Ok(Some(Pair {
-        part,
-        vmi,
-        pod,
-        pod_uid,
-    }))
+    let pairs = candidates.into_iter().filter_map(|pod| {
+        Some(Pair {
+            part: part_of(&pod, &vmi, sources.node)?,
+            vmi: Arc::clone(&vmi),
+            pod_uid: PodUid::parse(&pod.uid()?).ok()?,
+            pod,
+        })
+    });
+    let mut pairs: Vec<Pair> = pairs.collect();
+    pairs.sort_by_key(|pair| pair.part == Part::Arrives);
+    Ok(pairs)
 }
 
-/// The part of this node in the life of the VMI, if virt-controller created the pod for that. Anyone who
+/// The pod on this node to which the guest is to move.
+pub(crate) fn arriving_pod(
+    pods: &Store<Pod>,
+    vmi: &VirtualMachineInstance,
+    node: &str,
+) -> Option<PodUid> {
+    let state = vmi.status.as_ref()?.migration_state.as_ref()?;
+    let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
+    let pod = pods.get(&Key::new(namespace, state.target_pod.clone()?))?;
+    let arrives = part_of(&pod, vmi, node) == Some(Part::Arrives);
+    PodUid::parse(&pod.uid()?).ok().filter(|_| arrives)
+}
+
+/// The part of a pod of this node in the life of the VMI, if virt-controller created it for that. Anyone who
 /// may create pods in the namespace can set labels and owner references; names are unique, and
 /// virt-controller derives them from the UID of the VMI or publishes them in its status.
 fn part_of(pod: &Pod, vmi: &VirtualMachineInstance, node: &str) -> Option<Part> {
@@ -97,12 +109,13 @@ fn part_of(pod: &Pod, vmi: &VirtualMachineInstance, node: &str) -> Option<Part> 
     }
     let name = pod.metadata.name.as_deref();
     let of_vmi = status.and_then(|status| status.node_name.as_deref());
-    if of_vmi.is_none_or(|other| other == node) {
-        let current = launcher_pod::current_pod_name(vmi);
-        return (name == Some(current.as_str())).then_some(Part::Runs);
+    if of_vmi.is_none_or(|other| other == node)
+        && name == Some(launcher_pod::current_pod_name(vmi).as_str())
+    {
+        return Some(Part::Runs);
     }
     let state = status.and_then(|status| status.migration_state.as_ref())?;
-    // After a success it stays the target until virt-controller has moved the VMI here.
+    // After a success it stays the target until virt-controller has moved the VMI to this node.
     let is_target = state.target_node.as_deref() == Some(node)
         && state.target_pod.as_deref() == name
         && (state.completed != Some(true) || state.failed != Some(true));
@@ -339,5 +352,19 @@ mod tests {
         let mut other = state();
         other["targetPod"] = json!("another");
         check(other, "n1", "n2", None);
+        // A move within the node.
+        let within = |change: Value| {
+            let mut state = state();
+            state["sourceNode"] = json!("n2");
+            for (name, value) in change.as_object().unwrap() {
+                state[name] = value.clone();
+            }
+            state
+        };
+        check(within(json!({})), "n2", "n2", Some(Part::Arrives));
+        let moved = within(json!({"completed": true}));
+        check(moved, "n2", "n2", Some(Part::Runs));
+        let failed = within(json!({"completed": true, "failed": true}));
+        check(failed, "n2", "n2", None);
     }
 }

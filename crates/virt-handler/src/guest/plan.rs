@@ -8,7 +8,7 @@ use kubevirt_api::{
 };
 use launcher_channel::DomainState;
 
-use super::plugged;
+use super::{interfaces, plugged};
 use crate::launcher::Link;
 
 /// The input of the plan, built once per reconcile.
@@ -44,6 +44,8 @@ pub(crate) enum Step {
     Start,
     /// Bring volumes to the running guest, and take others away.
     Plug,
+    /// Have the launcher set links of the running guest up or down.
+    SetLinks,
     /// Ask the guest to power off; destroy it after the grace period.
     Shutdown { grace: Duration },
     /// Write the VMI's status if it differs.
@@ -88,20 +90,31 @@ pub(crate) fn plan(observed: &Observed<'_>) -> Vec<Step> {
         Some(_) if observed.awaits_take_over => vec![Step::TakeOver],
         None if deleted => vec![Step::Report],
         Some(_) if deleted => vec![shutdown(observed)],
-        Some(_) if synced && takes_volumes(observed.vmi) => vec![Step::Plug, Step::Report],
-        _ if synced => vec![Step::Report],
-        Some(_) if takes_volumes(observed.vmi) => vec![Step::Start, Step::Plug, Step::Report],
-        _ => vec![Step::Start, Step::Report],
+        _ => {
+            let changes = domain.is_some() && takes_changes(observed.vmi);
+            let state = observed.link.state.as_ref();
+            let links = state.filter(|_| changes).map(|state| &state.links);
+            let steps = [
+                (!synced).then_some(Step::Start),
+                (changes && plugged::is_concerned(observed.vmi)).then_some(Step::Plug),
+                Some(Step::Report),
+                // Last, so that a refusal keeps nothing else waiting.
+                links
+                    .is_some_and(|links| interfaces::has_other_links(observed.vmi, links))
+                    .then_some(Step::SetLinks),
+            ];
+            steps.into_iter().flatten().collect()
+        }
     }
 }
 
-/// Whether the guest runs, and volumes come or go. Not while it moves to another pod.
-fn takes_volumes(vmi: &VirtualMachineInstance) -> bool {
+/// Whether the guest runs and can be changed: not while it moves to another pod.
+fn takes_changes(vmi: &VirtualMachineInstance) -> bool {
     let status = vmi.status.as_ref();
     let migration = status.and_then(|status| status.migration_state.as_ref());
     let is_migrating =
         migration.is_some_and(|state| state.completed != Some(true) && state.failed != Some(true));
-    phase(vmi) == Phase::Running && !is_migrating && plugged::is_concerned(vmi)
+    phase(vmi) == Phase::Running && !is_migrating
 }
 
 /// Whether the VMI was handed over, but its launcher has not reported yet whether the guest runs.
@@ -169,7 +182,7 @@ mod tests {
 
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use kubevirt_api::vmi_status::VirtualMachineInstanceStatus;
-    use launcher_channel::{GuestState, StopReason};
+    use launcher_channel::{GuestState, InterfaceLink, StopReason};
 
     use super::*;
     use crate::launcher::Peer;
@@ -286,6 +299,52 @@ mod tests {
             });
             assert_eq!(steps, expected, "{vmi:?} {synced}");
         }
+    }
+
+    #[test]
+    fn link_is_set_while_the_guest_runs_and_does_not_move() {
+        let peer = Arc::new(Peer::this_process());
+        let with_link = |phase: Phase| {
+            let mut vmi = vmi(phase);
+            let interface = serde_json::json!({"name": "n", "bridge": {}, "state": "down"});
+            let interface = serde_json::from_value(interface).unwrap();
+            vmi.spec.domain.devices.interfaces = vec![interface];
+            vmi
+        };
+        let mut moving = with_link(Phase::Running);
+        let state = serde_json::json!({"migrationUid": "m"});
+        moving.status.as_mut().unwrap().migration_state =
+            Some(serde_json::from_value(state).unwrap());
+        let (up, down) = (InterfaceLink::Up, InterfaceLink::Down);
+        let report = [Step::Report];
+        let check =
+            |vmi: &VirtualMachineInstance, link: Option<InterfaceLink>, expected: &[Step]| {
+                let mut link_to = Link {
+                    peer: Some(Arc::clone(&peer)),
+                    ..disconnected(Some(DomainState::Running))
+                };
+                let links = link.map(|link| ("n".to_owned(), link));
+                link_to.state.as_mut().unwrap().links = links.into_iter().collect();
+                let steps = plan(&Observed {
+                    vmi,
+                    pod_ended: false,
+                    link: &link_to,
+                    disconnected_for: None,
+                    synced: Some(Synced {
+                        connection: link_to.connection,
+                        agent_probes_paused: false,
+                    }),
+                    awaits_take_over: false,
+                    now: Timestamp::UNIX_EPOCH,
+                });
+                assert_eq!(steps, expected, "{vmi:?} {link:?}");
+            };
+        let running = with_link(Phase::Running);
+        check(&running, Some(up), &[Step::Report, Step::SetLinks]);
+        check(&running, Some(down), &report);
+        check(&running, None, &report);
+        check(&with_link(Phase::Scheduled), Some(up), &report);
+        check(&moving, Some(up), &report);
     }
 
     #[test]

@@ -35,7 +35,7 @@ const ATTACHMENT_SOCKET: &str = "hp.sock";
 
 /// Why a volume cannot be brought into the pod.
 #[derive(Debug, thiserror::Error)]
-enum BringError {
+pub(super) enum BringError {
     /// The attachment pod is not up yet.
     #[error("the attachment pod does not respond")]
     NotYet,
@@ -113,6 +113,7 @@ impl Guests {
             let kind = match reason {
                 Reason::VolumeReady
                 | Reason::VolumeMountedToPod
+                | Reason::MemoryDumpInProgress
                 | Reason::VolumeUnMountedFromPod => EventType::Normal,
                 _ => EventType::Warning,
             };
@@ -124,13 +125,13 @@ impl Guests {
 }
 
 /// What one pass works with.
-struct Pass<'a> {
+pub(super) struct Pass<'a> {
     guests: &'a Guests,
     pair: &'a Pair,
-    vmi: &'a VirtualMachineInstance,
-    entry: &'a Entry,
-    link: &'a Link,
-    plugs: Arc<Plugs>,
+    pub(super) vmi: &'a VirtualMachineInstance,
+    pub(super) entry: &'a Entry,
+    pub(super) link: &'a Link,
+    pub(super) plugs: Arc<Plugs>,
 }
 
 impl Pass<'_> {
@@ -142,8 +143,10 @@ impl Pass<'_> {
         };
         let mut found = BTreeMap::new();
         let coming = with(Wanted::Attached);
-        next.awaited
-            .retain(|volume, _| coming.contains(&volume.as_str()));
+        let dumped = with(Wanted::Dumped);
+        next.awaited.retain(|volume, _| {
+            coming.contains(&volume.as_str()) || dumped.contains(&volume.as_str())
+        });
         for volume in coming {
             let brought = self.bring(volume).await;
             if !matches!(brought, Err(BringError::NotYet)) {
@@ -161,6 +164,7 @@ impl Pass<'_> {
                 }
             }
         }
+        self.dump_all(&dumped, next).await;
         let leaving = with(Wanted::Detached);
         next.leaving
             .retain(|volume, _| leaving.contains(&volume.as_str()));
@@ -168,6 +172,10 @@ impl Pass<'_> {
         for volume in leaving {
             if attached.contains_key(volume) {
                 await_release(volume, next);
+                continue;
+            }
+            // Its end is reported.
+            if self.is_dumping(volume) {
                 continue;
             }
             match self.unmount(volume).await {
@@ -186,13 +194,18 @@ impl Pass<'_> {
         }
     }
 
-    /// Mounts a volume, and gives its image to the guest's user.
-    async fn bring(&self, volume: &str) -> Result<VolumeFacts, BringError> {
+    pub(super) async fn mount(&self, volume: &str) -> Result<(), BringError> {
         if !self.plugs.has(volume)? {
             let attachment = self.attachment(volume).await?;
             self.plugs.mount(&attachment, volume).await?;
             tracing::info!(volume, "volume mounted in the launcher pod");
         }
+        Ok(())
+    }
+
+    /// Mounts a volume, and gives its image to the guest's user.
+    async fn bring(&self, volume: &str) -> Result<VolumeFacts, BringError> {
+        self.mount(volume).await?;
         let guest = Guest::of(self.vmi);
         let claim = guest
             .volume(volume)
@@ -326,13 +339,13 @@ impl Pass<'_> {
     }
 }
 
-fn hangs() -> io::Error {
+pub(super) fn hangs() -> io::Error {
     let message = "the storage of the volume does not respond";
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
 /// Looks again soon, and less often once the pod has not responded for long.
-fn await_pod(volume: &str, error: &BringError, next: &mut Plugged) {
+pub(super) fn await_pod(volume: &str, error: &BringError, next: &mut Plugged) {
     let since = *next
         .awaited
         .entry(volume.to_owned())
@@ -365,7 +378,7 @@ fn await_release(volume: &str, next: &mut Plugged) {
     next.retry_in.get_or_insert(plugged::RETRY);
 }
 
-fn not_mounted(error: &(dyn std::error::Error + 'static)) -> Failure {
+pub(super) fn not_mounted(error: &(dyn std::error::Error + 'static)) -> Failure {
     Failure {
         reason: Reason::VolumeNotMounted,
         message: error_chain(error),

@@ -6,15 +6,18 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
     VirtualMachineInstance,
     vmi_status::{VolumePhase as Phase, VolumeStatus},
 };
-use launcher_channel::{HotDisk, HotDiskKind};
+use launcher_channel::{GuestState, HotDisk, HotDiskKind};
 use model::{Guest, paths};
 use parking_lot::Mutex;
 use reasons::Reason;
 use tokio::time::Instant;
+
+use super::dumps;
 
 /// Until a failed or unfinished change is attempted again.
 pub(super) const RETRY: Duration = Duration::from_secs(3);
@@ -31,6 +34,8 @@ pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     Attached,
+    /// The volume receives the guest's memory.
+    Dumped,
     Detached,
     /// virt-controller has the next step.
     Nothing,
@@ -99,20 +104,31 @@ pub(super) fn is_concerned(vmi: &VirtualMachineInstance) -> bool {
 
 pub(super) fn wanted(vmi: &VirtualMachineInstance) -> BTreeMap<&str, Wanted> {
     let guest = Guest::of(vmi);
-    let is_in_spec = |name: &str| {
+    let in_spec = |name: &str| {
         let mut volumes = guest.volumes.iter();
-        volumes.any(|volume| volume.name == name && guest.is_hotplugged(volume))
+        let volume = volumes.find(|volume| volume.name == name && guest.is_hotplugged(volume));
+        match volume.map(|volume| volume.source.is_memory_dump()) {
+            Some(true) => Wanted::Dumped,
+            Some(false) => Wanted::Attached,
+            None => Wanted::Detached,
+        }
     };
     let all = vmi.status.iter().flat_map(|status| &status.volume_status);
     let plugged = all.filter(|volume| volume.hotplug_volume.is_some());
     plugged
         .map(|volume| {
             let wanted = match &volume.phase {
-                Some(Phase::AttachedToNode | Phase::MountedToPod | Phase::Ready) => {
-                    if is_in_spec(&volume.name) {
-                        Wanted::Attached
-                    } else {
-                        Wanted::Detached
+                Some(
+                    Phase::AttachedToNode
+                    | Phase::MountedToPod
+                    | Phase::Ready
+                    | Phase::MemoryDumpInProgress,
+                ) => in_spec(&volume.name),
+                // The dump has ended, and the volume has to leave the spec.
+                Some(Phase::MemoryDumpCompleted | Phase::MemoryDumpFailed) => {
+                    match in_spec(&volume.name) {
+                        Wanted::Detached => Wanted::Detached,
+                        _ => Wanted::Nothing,
                     }
                 }
                 Some(Phase::Detaching) => Wanted::Detached,
@@ -133,7 +149,7 @@ pub(super) fn keep_attached(
     for volume in attached.keys() {
         let stays = matches!(
             wanted.get(volume.as_str()),
-            Some(Wanted::Attached | Wanted::Nothing)
+            Some(Wanted::Attached | Wanted::Dumped | Wanted::Nothing)
         );
         let is_usable = |disk: &HotDisk| disk.volume == *volume && disk.source.is_some();
         if !stays || disks.iter().any(is_usable) {
@@ -161,15 +177,20 @@ pub(super) fn volume_status(
     vmi: &VirtualMachineInstance,
     at_start: &[VolumeStatus],
     plugged: &Plugged,
-    attached: &BTreeMap<String, String>,
+    state: &GuestState,
+    now: &Time,
 ) -> Vec<VolumeStatus> {
+    let attached = &state.disks;
     let mut all = at_start.to_vec();
     let wanted = wanted(vmi);
     let known = vmi.status.iter().flat_map(|status| &status.volume_status);
     for volume in known {
         if let Some(wanted) = wanted.get(volume.name.as_str()) {
             all.retain(|other| other.name != volume.name);
-            all.push(advance(volume, *wanted, plugged, attached));
+            all.push(match wanted {
+                Wanted::Dumped => dumps::advance(vmi, volume, plugged, state, now),
+                _ => advance(volume, *wanted, plugged, attached),
+            });
         }
     }
     all
@@ -184,7 +205,7 @@ fn advance(
     let name = &volume.name;
     let mut next = volume.clone();
     let (phase, reason, message) = match (wanted, attached.get(name)) {
-        (Wanted::Nothing, _) => return next,
+        (Wanted::Nothing | Wanted::Dumped, _) => return next,
         (Wanted::Attached, Some(target)) => {
             next.target.clone_from(target);
             let message = format!("Successfully attach hotplugged volume {name} to VM");
@@ -426,7 +447,12 @@ mod tests {
                 target: "vda".to_owned(),
                 ..VolumeStatus::default()
             };
-            let all = volume_status(&vmi, &[root], &plugged, &attached);
+            let state = GuestState {
+                disks: attached.clone(),
+                ..GuestState::default()
+            };
+            let now = Time(jiff::Timestamp::UNIX_EPOCH);
+            let all = volume_status(&vmi, &[root], &plugged, &state, &now);
             let case = format!("{before} {plugged:?} {attached:?}");
             assert_eq!(all[0].name, "root", "{case}");
             let found = &all[1];

@@ -1,4 +1,4 @@
-//! The registry of launcher sessions, one per guest.
+//! The registry of launcher sessions, one per pod of a guest.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,13 +6,14 @@ use domain_xml::Facts;
 use parking_lot::Mutex;
 use reconcile::Key;
 
-use super::{plan::Synced, plugged::Plugged, status::PreparedStatus};
+use super::{observe::Part, plan::Synced, plugged::Plugged, status::PreparedStatus};
 use crate::{launcher::Session, pods_dir::PodUid};
 
-/// One guest's session and the steps that this process has already taken over it.
+/// The session with one pod of a guest and the steps that this process has already taken over it.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(super) pod: PodUid,
+    pub(super) part: Part,
     pub(crate) session: Arc<Session>,
     /// The last sync of the guest.
     pub(super) synced: Option<Synced>,
@@ -30,27 +31,36 @@ pub(crate) struct Entry {
 
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    entries: Mutex<HashMap<Key, Entry>>,
+    /// Two for a guest that moves from one pod of this node to another.
+    entries: Mutex<HashMap<Key, Vec<Entry>>>,
 }
 
 impl Sessions {
+    /// The entry of the pod to which the guest belongs; that of the pod to which it is to move, if it
+    /// belongs to another node.
     pub(super) fn get(&self, key: &Key) -> Option<Entry> {
-        self.entries.lock().get(key).cloned()
+        let entries = self.entries.lock();
+        let all = entries.get(key)?;
+        let runs = all.iter().find(|entry| entry.part == Part::Runs);
+        runs.or_else(|| all.first()).cloned()
     }
 
-    /// The entry for the pod. A new pod replaces the entry of the previous one.
+    /// The entry for the pod, with its part as it is now.
     pub(super) fn get_or_open(
         &self,
         key: &Key,
-        pod: &PodUid,
+        (pod, part): (&PodUid, Part),
         open: impl FnOnce() -> Session,
     ) -> Entry {
         let mut entries = self.entries.lock();
-        if let Some(entry) = entries.get(key).filter(|entry| entry.pod == *pod) {
+        let all = entries.entry(key.clone()).or_default();
+        if let Some(entry) = all.iter_mut().find(|entry| entry.pod == *pod) {
+            entry.part = part;
             return entry.clone();
         }
         let entry = Entry {
             pod: pod.clone(),
+            part,
             session: Arc::new(open()),
             synced: None,
             failed_pings: None,
@@ -59,24 +69,27 @@ impl Sessions {
             plugged: Plugged::default(),
             shutdown_grace: None,
         };
-        entries.insert(key.clone(), entry.clone());
+        all.push(entry.clone());
         entry
     }
 
-    /// Changes the entry, unless another pod has replaced it.
+    /// Changes the entry, unless the pod has none any more.
     pub(super) fn update(&self, key: &Key, pod: &PodUid, change: impl FnOnce(&mut Entry)) {
-        if let Some(entry) = self
-            .entries
-            .lock()
-            .get_mut(key)
-            .filter(|entry| entry.pod == *pod)
-        {
+        let mut entries = self.entries.lock();
+        let mut all = entries.get_mut(key).into_iter().flatten();
+        if let Some(entry) = all.find(|entry| entry.pod == *pod) {
             change(entry);
         }
     }
 
-    /// Removes the entry; dropping the session ends its task.
-    pub(super) fn remove(&self, key: &Key) {
-        self.entries.lock().remove(key);
+    /// Removes the entries of other pods; dropping a session ends its task.
+    pub(super) fn keep(&self, key: &Key, pods: &[&PodUid]) {
+        let mut entries = self.entries.lock();
+        if let Some(all) = entries.get_mut(key) {
+            all.retain(|entry| pods.contains(&&entry.pod));
+            if all.is_empty() {
+                entries.remove(key);
+            }
+        }
     }
 }

@@ -27,12 +27,14 @@ impl Guests {
         let Some(peer) = link.peer.clone() else {
             return Ok(());
         };
+        let cluster = self.parts.cluster.now();
         let request = prepare::Request {
             vmi: &pair.vmi,
             pod: &pair.pod,
             pod_uid: &pair.pod_uid,
             pods_dir: &self.parts.pods_dir,
             capabilities: &self.parts.capabilities,
+            settings: &cluster.written,
             peer,
         };
         let synced = Synced {

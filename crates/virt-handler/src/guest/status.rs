@@ -1,7 +1,5 @@
 //! The part of a VMI's status that virt-handler owns: pure.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
     VirtualMachineInstance,
@@ -17,7 +15,9 @@ use launcher_channel::{DomainState, GuestState};
 use reasons::Reason;
 
 use super::{
-    agent, migratable,
+    agent,
+    interfaces::{self, Attached},
+    migratable::{self, Reach},
     observe::Unready,
     outcome::{MemoryState, failure, next_phase},
     plan::phase,
@@ -29,6 +29,8 @@ use crate::migration::set_progress;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PreparedStatus {
     pub(crate) interfaces: Vec<VirtualMachineInstanceNetworkInterface>,
+    /// Those whose link in the pod cannot be in a second pod of the node.
+    pub(crate) bound_interfaces: Vec<String>,
     pub(crate) volumes: Vec<VolumeStatus>,
 }
 
@@ -38,13 +40,13 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) state: Option<&'a GuestState>,
     pub(crate) prepared: Option<&'a PreparedStatus>,
     pub(crate) plugged: Option<&'a Plugged>,
+    pub(crate) attached: Option<&'a Attached>,
     pub(crate) memory: MemoryState,
     /// Set if the pod runs and is not ready.
     pub(crate) unready: Option<Unready<'a>>,
     /// The CPU model of this host is obsolete, so no other node offers it.
     pub(crate) host_model_is_obsolete: bool,
-    /// This node can exchange guests with others.
-    pub(crate) can_migrate: bool,
+    pub(crate) reach: Reach,
 }
 
 /// Why a guest cannot be started.
@@ -93,7 +95,8 @@ pub(crate) fn desired(
         let migratable_input = migratable::Input {
             vmi,
             host_model_is_obsolete: input.host_model_is_obsolete,
-            can_migrate: input.can_migrate,
+            reach: input.reach,
+            bound_interfaces: prepared.map(|prepared| &*prepared.bound_interfaces),
         };
         migratable::set(&mut status, &migratable_input, now);
         let agent = state.and_then(|state| state.agent.as_deref());
@@ -107,12 +110,17 @@ pub(crate) fn desired(
             });
         }
         if let Some(prepared) = prepared {
-            status.interfaces = agent::interfaces(vmi, &prepared.interfaces, agent);
+            let none = Attached::default();
+            let attached = input.attached.unwrap_or(&none);
+            status.interfaces = interfaces::list(vmi, &prepared.interfaces, agent, attached);
+            if let Some(state) = state {
+                interfaces::set_links(&mut status.interfaces, &state.links);
+            }
             let plugged = input.plugged.cloned().unwrap_or_default();
-            let none = BTreeMap::new();
-            let attached = state.map_or(&none, |state| &state.disks);
+            let unknown = GuestState::default();
+            let state = state.unwrap_or(&unknown);
             let at_start = &prepared.volumes;
-            status.volume_status = plugged::volume_status(vmi, at_start, &plugged, attached);
+            status.volume_status = plugged::volume_status(vmi, at_start, &plugged, state, now);
         }
     }
     status

@@ -11,7 +11,7 @@ use kubevirt_api::{
 use launcher_channel::{DomainState, GuestState, StopReason};
 use net_plan::PlanError;
 use reconcile::{Key, ReconcileError as _, Retry};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{error::GuestError, fixture::Fixture, observe, status::StatusInput};
 use crate::{launcher::CallError, prepare::PrepareError};
@@ -47,8 +47,17 @@ fn plan_error(error: PlanError) -> GuestError {
 
 /// Refuses the start of a new guest with the error: the result, and the VMI after it.
 async fn refuse_start(error: GuestError) -> (Result<(), GuestError>, VirtualMachineInstance) {
+    let on_node = json!({"phase": "Scheduled", "nodeName": "n1"});
+    Box::pin(refuse_start_with(error, on_node)).await
+}
+
+/// The same for a VMI with this status.
+async fn refuse_start_with(
+    error: GuestError,
+    status: Value,
+) -> (Result<(), GuestError>, VirtualMachineInstance) {
     let fixture = Fixture::new().await;
-    fixture.create_guest().await;
+    fixture.create_guest_with(status).await;
     let guests = fixture.guests().await;
     let parts = &guests.parts;
     let sources = observe::Sources {
@@ -57,8 +66,8 @@ async fn refuse_start(error: GuestError) -> (Result<(), GuestError>, VirtualMach
         vmis: [&parts.vmis, &parts.arrivals],
         pods: &parts.pods,
     };
-    let pair = observe::pair(&sources, &key()).await;
-    let pair = pair.unwrap().unwrap();
+    let pairs = observe::pairs(&sources, &key()).await;
+    let pair = pairs.unwrap().remove(0);
     let result = guests.refuse_start(&key(), &pair, error).await;
     let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(fixture.client.clone());
     let vmi = vmis.get("a").await.unwrap();
@@ -102,6 +111,16 @@ async fn transient_refusal_keeps_the_vmi_waiting_and_permanent_refusal_fails_it(
             assert_eq!(status.reason.as_deref(), Some(reason));
         }
     }
+}
+
+/// Issue: a start that failed at once was published before the VMI was on its node, which the API server
+/// refuses, and reports.
+#[tokio::test]
+async fn refusal_is_published_once_the_vmi_is_on_the_node() {
+    let on_no_node = json!({"phase": "Scheduling"});
+    let (result, vmi) = Box::pin(refuse_start_with(refused(true), on_no_node)).await;
+    assert_eq!(result.unwrap_err().retry(), Retry::BackOff);
+    assert!(vmi.status.unwrap().conditions.is_empty());
 }
 
 /// A server that rejects every request.
@@ -169,10 +188,19 @@ async fn paused_guest_is_shown_as_paused_although_its_report_is_rejected() {
     fixture.stop().await;
 }
 
+/// The count of rejected writes of VMIs, by all tests of this process.
+fn rejected_writes() -> u64 {
+    let metrics = ::metrics::render(&[&reconcile::METRICS]);
+    let series = "ferrovirt_reconcile_rejected_writes_total{kind=\"VirtualMachineInstance\"} ";
+    let count = metrics.lines().find_map(|line| line.strip_prefix(series));
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
 #[tokio::test]
-async fn rejected_status_is_published_as_an_event() {
+async fn rejected_status_is_published_as_an_event_and_counted() {
     let fixture = Fixture::new().await;
     let vmi = fixture.create_guest().await;
+    let counted = rejected_writes();
     let guests = fixture.guests_with_client(rejecting_client()).await;
     let mut status = vmi.status.clone().unwrap();
     status.phase = Some(Phase::Running);
@@ -185,6 +213,7 @@ async fn rejected_status_is_published_as_an_event() {
     assert_eq!(event.involved_object.uid, vmi.metadata.uid);
     let message = event.message.unwrap();
     assert!(message.contains("status.x: Invalid value"), "{message}");
+    assert!(rejected_writes() > counted);
     fixture.stop().await;
 }
 
@@ -243,9 +272,9 @@ async fn failed_pings_of_the_guest_agent_are_one_event_for_each_report() {
         vmis: [&parts.vmis, &parts.arrivals],
         pods: &parts.pods,
     };
-    let pair = observe::pair(&sources, &key()).await;
-    let pair = pair.unwrap().unwrap();
-    guests.entry(&key(), &pair.pod_uid);
+    let pairs = observe::pairs(&sources, &key()).await;
+    let pair = pairs.unwrap().remove(0);
+    guests.entry(&key(), &pair);
     // Failures before this process, none, two in a row, a restart of the launcher, none, one.
     for failed_pings in [5, 5, 7, 0, 0, 1] {
         let state = GuestState {

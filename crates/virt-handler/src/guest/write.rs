@@ -30,14 +30,19 @@ impl Guests {
             .unwrap_or_else(|| Arc::clone(&pair.vmi))
     }
 
-    /// Applies the status if it differs from the VMI's; returns whether it did.
+    /// Applies the status if it differs from the VMI's; returns whether it did. Waits for virt-controller
+    /// to publish the node first: until then, the API server refuses what virt-handler writes.
     pub(super) async fn write(
         &self,
         key: &Key,
         vmi: &VirtualMachineInstance,
         status: &VirtualMachineInstanceStatus,
     ) -> Result<bool, GuestError> {
-        let Some(whole) = fragment(key, vmi, status) else {
+        let on_node = vmi
+            .status
+            .as_ref()
+            .is_some_and(|known| known.node_name.is_some());
+        let Some(whole) = fragment(key, vmi, status).filter(|_| on_node) else {
             return Ok(false);
         };
         let rejected = match self.apply(vmi, &whole).await {

@@ -1,6 +1,6 @@
 //! Carries out the steps of a migration.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use error_chain::error_chain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use serving::Target;
 
 use super::{
-    carriage::{Carriage, SILENCE_LIMIT},
+    carriage::{Carriage, Listening, SILENCE_LIMIT, Way},
     endpoint,
     limits::{self, Limits},
     plan::{Observed, Outcome, Step, plan},
 };
 use crate::{
-    guest::{Entry, GuestError, Guests, Pair, Part, copied_disks},
+    guest::{Entry, GuestError, Guests, Pair, Part, arriving_pod, copied_disks},
     launcher::{self, CallError},
     prepare,
 };
@@ -38,10 +38,7 @@ impl Guests {
         pair: &Pair,
         entry: &Entry,
     ) -> Result<Requeue, GuestError> {
-        let vmi = match pair.part {
-            Part::Runs => self.latest(key, pair),
-            Part::Arrives => Arc::clone(&pair.vmi),
-        };
+        let vmi = self.latest(key, pair);
         let status = vmi.status.as_ref();
         let state = status.and_then(|status| status.migration_state.as_ref());
         let Some((state, uid)) =
@@ -69,6 +66,7 @@ impl Guests {
         let step = plan(&Observed {
             state,
             part: pair.part,
+            has_moved: model::has_moved(&vmi),
             node: &self.parts.node,
             is_connected: link.peer.is_some(),
             is_known: link.state.is_some(),
@@ -86,7 +84,7 @@ impl Guests {
                 uid: &uid,
             };
             self.carry_out(&guest, step).await?;
-        } else if !is_copying {
+        } else if !is_copying && pair.part == Part::Runs {
             self.migrations.remove(key);
         }
         Ok(if is_copying {
@@ -135,12 +133,14 @@ impl Guests {
         let Some(peer) = guest.entry.session.link().peer else {
             return Ok(());
         };
+        let cluster = self.parts.cluster.now();
         let request = prepare::Request {
             vmi: guest.vmi,
             pod: &guest.pair.pod,
             pod_uid: &guest.pair.pod_uid,
             pods_dir: &self.parts.pods_dir,
             capabilities: &self.parts.capabilities,
+            settings: &cluster.written,
             peer,
         };
         let received = async {
@@ -165,9 +165,9 @@ impl Guests {
     }
 
     async fn begin(&self, guest: &Migrating<'_>) -> Result<(), GuestError> {
-        let listening = match self.carriage(guest) {
-            Some(carriage) => carriage.listen().map_err(|error| error.to_string()),
-            None => Err("the address of the new node is not valid".to_owned()),
+        let listening = match self.way(guest) {
+            Some(way) => self.listen(guest, way).map_err(|error| error.to_string()),
+            None => Err("the address of the new pod is not valid".to_owned()),
         };
         let listening = match listening {
             Ok(listening) => listening,
@@ -194,6 +194,7 @@ impl Guests {
             auto_converge: written.and_then(|all| all.allow_auto_converge) == Some(true),
             bandwidth_mib: limits::bandwidth_mib(written),
             copied_disks: copied_disks(guest.vmi),
+            is_within_node: model::is_within_node(guest.state),
         };
         let migrate = Request::Migrate(Box::new(plan));
         match guest.entry.session.call(migrate).await {
@@ -214,13 +215,28 @@ impl Guests {
         }
     }
 
-    fn carriage(&self, guest: &Migrating<'_>) -> Option<Carriage> {
+    fn listen(&self, guest: &Migrating<'_>, way: Way) -> io::Result<Listening> {
+        let carriage = Carriage {
+            way,
+            pods_dir: self.parts.pods_dir.clone(),
+            pod: guest.pair.pod_uid.clone(),
+            check: launcher::check_peer,
+        };
+        carriage.listen()
+    }
+
+    /// The way to the new pod; `None` if it is not known.
+    fn way(&self, guest: &Migrating<'_>) -> Option<Way> {
         let state = guest.state;
+        if model::is_within_node(state) {
+            let pod = arriving_pod(&self.parts.pods, guest.vmi, &self.parts.node)?;
+            return Some(Way::WithinNode(pod));
+        }
         let ip = state.target_node_address.as_ref()?.parse().ok()?;
         let ports = &state.target_direct_migration_node_ports;
         let port = ports.keys().next()?.parse().ok()?;
         let node = state.target_node.as_ref()?;
-        Some(Carriage {
+        Some(Way::ToNode {
             peers: self
                 .parts
                 .peers
@@ -228,9 +244,6 @@ impl Guests {
                 .ending_after_silence(SILENCE_LIMIT),
             target: Target::at(SocketAddr::new(ip, port), format!("virt-handler.{node}")),
             path: endpoint::path(guest.key, guest.uid),
-            pods_dir: self.parts.pods_dir.clone(),
-            pod: guest.pair.pod_uid.clone(),
-            check: launcher::check_peer,
         })
     }
 
@@ -238,8 +251,16 @@ impl Guests {
         let mut published = json!({"completed": true, "endTimestamp": self.time()});
         let is_unwanted = guest.state.abort_requested == Some(true);
         match outcome {
-            Outcome::Moved if is_unwanted => published["abortStatus"] = json!("Failed"),
-            Outcome::Moved => {}
+            Outcome::Moved => {
+                // The new node may not have published it yet, and does not after this.
+                if guest.state.target_node_domain_ready_timestamp.is_none() {
+                    published["targetNodeDomainDetected"] = json!(true);
+                    published["targetNodeDomainReadyTimestamp"] = json!(self.time());
+                }
+                if is_unwanted {
+                    published["abortStatus"] = json!("Failed");
+                }
+            }
             Outcome::Failed(message) => {
                 published["failed"] = json!(true);
                 published["failureReason"] = json!(message);

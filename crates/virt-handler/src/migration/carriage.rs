@@ -1,4 +1,5 @@
-//! Carries the connections of a pod that a guest leaves to the virt-handler of the guest's new node.
+//! Carries the connections of a pod that a guest leaves to the guest's new pod: by the virt-handler of its
+//! node, or directly if that is on the same node.
 
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
@@ -6,7 +7,10 @@ use axum::{BoxError, http::StatusCode};
 use launcher_channel::{MigrationProgress, MigrationSocket};
 use parking_lot::Mutex;
 use reconcile::Key;
-use serving::{ClientError, HttpsClient, Target, upgrade};
+use serving::{
+    ClientError, HttpsClient, Target,
+    upgrade::{self, OnUpgrade},
+};
 use tokio::{
     net::{UnixListener, UnixStream},
     task::JoinSet,
@@ -15,7 +19,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    PROTOCOL, SOCKETS,
+    PROTOCOL, SOCKETS, endpoint,
     limits::{Limits, Watch},
 };
 use crate::{
@@ -28,6 +32,8 @@ const OPEN_LIMIT: Duration = Duration::from_secs(10);
 /// How long the other node may be silent, or not read: at the hand-over the guest is paused meanwhile. The
 /// other QEMU may wait for slow storage, so a few seconds are too short.
 pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(15);
+/// Bytes that are read at once between two pods of this node: few system calls, for the memory of a guest.
+const BUFFER: usize = 256 << 10;
 /// Connections of one socket at a time. QEMU opens one for memory, and one for each copied disk.
 const MAX_FLOWS: usize = 64;
 
@@ -90,16 +96,25 @@ impl Migrations {
     }
 }
 
-/// The way from a pod to the node that gets its guest.
+/// The way from a pod to the pod that gets its guest.
 #[derive(Debug)]
 pub(super) struct Carriage {
-    pub(super) peers: HttpsClient,
-    pub(super) target: Target,
-    /// The path of the migration at the other node.
-    pub(super) path: String,
+    pub(super) way: Way,
     pub(super) pods_dir: PodsDir,
     pub(super) pod: PodUid,
     pub(super) check: PeerCheck,
+}
+
+#[derive(Debug)]
+pub(super) enum Way {
+    ToNode {
+        peers: HttpsClient,
+        target: Target,
+        /// The path of the migration at the other node.
+        path: String,
+    },
+    /// To the pod with this UID, on the same node.
+    WithinNode(PodUid),
 }
 
 /// A carriage whose sockets exist.
@@ -116,6 +131,8 @@ enum CarryError {
     Peer(#[from] PeerError),
     #[error("connect to the other node")]
     Connect(#[from] ClientError),
+    #[error("connect to the other pod")]
+    Reach(#[source] io::Error),
     #[error("the other node did not accept the connection within {} s", OPEN_LIMIT.as_secs())]
     TimedOut,
     #[error("the other node refused the connection with code {0}")]
@@ -173,20 +190,45 @@ impl Carriage {
 
     async fn carry(&self, socket: MigrationSocket, stream: UnixStream) -> Result<(), CarryError> {
         (self.check)(&stream, &self.pod)?;
-        let path = format!("{}/{}", self.path, socket.name());
-        let request = upgrade::request(&path, PROTOCOL)
-            .map_err(|error| CarryError::Request(Box::new(error)))?;
-        let sent = self.peers.send(&self.target, request);
-        let opened = tokio::time::timeout(OPEN_LIMIT, sent).await;
-        let mut response = opened.map_err(|_elapsed| CarryError::TimedOut)??;
-        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Err(CarryError::Refused(response.status()));
+        match &self.way {
+            Way::ToNode {
+                peers,
+                target,
+                path,
+            } => {
+                let upgraded = open(peers, target, &format!("{path}/{}", socket.name())).await?;
+                upgrade::carry(upgraded, stream)
+                    .await
+                    .map_err(CarryError::Flow)
+            }
+            Way::WithinNode(pod) => {
+                let other = endpoint::connect(&self.pods_dir, pod, socket, self.check);
+                let other = other.await.map_err(CarryError::Reach)?;
+                join(stream, other)
+                    .await
+                    .map_err(|error| CarryError::Flow(Box::new(error)))
+            }
         }
-        let upgraded = upgrade::of_response(&mut response);
-        upgrade::carry(upgraded, stream)
-            .await
-            .map_err(CarryError::Flow)
     }
+}
+
+/// Opens a connection to the virt-handler of the other node.
+async fn open(peers: &HttpsClient, target: &Target, path: &str) -> Result<OnUpgrade, CarryError> {
+    let request =
+        upgrade::request(path, PROTOCOL).map_err(|error| CarryError::Request(Box::new(error)))?;
+    let sent = peers.send(target, request);
+    let opened = tokio::time::timeout(OPEN_LIMIT, sent).await;
+    let mut response = opened.map_err(|_elapsed| CarryError::TimedOut)??;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Err(CarryError::Refused(response.status()));
+    }
+    Ok(upgrade::of_response(&mut response))
+}
+
+/// Copies bytes both ways until both ends have closed.
+async fn join(mut one: UnixStream, mut other: UnixStream) -> io::Result<()> {
+    tokio::io::copy_bidirectional_with_sizes(&mut one, &mut other, BUFFER, BUFFER).await?;
+    Ok(())
 }
 
 impl Listening {

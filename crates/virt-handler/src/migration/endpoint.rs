@@ -90,7 +90,13 @@ async fn receive<A: Arrivals>(
     if !upgrade::is_upgrade(request.headers()) {
         return refusal(StatusCode::UPGRADE_REQUIRED);
     }
-    let stream = match connect(&arrival, socket).await {
+    let Arrival {
+        pods_dir,
+        pod,
+        check,
+        ..
+    } = &arrival;
+    let stream = match connect(pods_dir, pod, socket, *check).await {
         Ok(stream) => stream,
         Err(error) => {
             tracing::warn!(
@@ -127,10 +133,16 @@ fn is_from(peer: Option<&Peer>, node: &str) -> bool {
     certificate.is_some_and(|certificate| certificate.dns_names.contains(&expected))
 }
 
-async fn connect(arrival: &Arrival, socket: MigrationSocket) -> io::Result<UnixStream> {
-    let volume = arrival.pods_dir.open(&arrival.pod, SOCKETS)?;
+/// Connects to a pod that waits for a guest.
+pub(super) async fn connect(
+    pods_dir: &PodsDir,
+    pod: &PodUid,
+    socket: MigrationSocket,
+    check: PeerCheck,
+) -> io::Result<UnixStream> {
+    let volume = pods_dir.open(pod, SOCKETS)?;
     let stream = volume.connect(file_name(&socket.target_path())).await?;
-    (arrival.check)(&stream, &arrival.pod).map_err(io::Error::other)?;
+    check(&stream, pod).map_err(io::Error::other)?;
     Ok(stream)
 }
 

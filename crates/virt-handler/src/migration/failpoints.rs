@@ -1,5 +1,6 @@
-//! Kills the virt-handlers at each of their failpoints in a migration: the guest runs exactly once, and
-//! the VMI says where. The test takes the parts of virt-controller and of the two launchers.
+//! Kills the virt-handlers at each of their failpoints in a migration, between two nodes and within one: the
+//! guest runs exactly once, and the VMI says where. The test takes the parts of virt-controller and of the
+//! two launchers.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -41,7 +42,6 @@ use crate::{
 
 const PREFIX: &str = "virt-handler/migration/";
 const ID: &str = "m-uid";
-const NODES: [&str; 2] = ["n1", "n2"];
 /// In virtual time.
 const STEP: Duration = Duration::from_millis(50);
 const ROUNDS: usize = 400;
@@ -62,11 +62,21 @@ enum Course {
     IsCancelled,
 }
 
-const COURSES: [Course; 4] = [
-    Course::Moves,
-    Course::AwaitsTakeOver,
-    Course::OldNodeIsSilent,
-    Course::IsCancelled,
+/// The nodes of the old and the new pod.
+type Way = [&'static str; 2];
+
+const BETWEEN_NODES: Way = ["n1", "n2"];
+const WITHIN_NODE: Way = ["n1", "n1"];
+
+/// All ways with all courses; within a node there is one virt-handler, which cannot be away from one pod.
+const ALL: [(Way, Course); 7] = [
+    (BETWEEN_NODES, Course::Moves),
+    (BETWEEN_NODES, Course::AwaitsTakeOver),
+    (BETWEEN_NODES, Course::OldNodeIsSilent),
+    (BETWEEN_NODES, Course::IsCancelled),
+    (WITHIN_NODE, Course::Moves),
+    (WITHIN_NODE, Course::AwaitsTakeOver),
+    (WITHIN_NODE, Course::IsCancelled),
 ];
 
 /// A launcher, which survives virt-handler.
@@ -145,18 +155,26 @@ impl Launcher {
     }
 }
 
-/// One node: the process that may be killed, and what survives it.
-struct Node {
-    name: &'static str,
+/// A pod of the guest, which survives virt-handler.
+struct Place {
+    node: &'static str,
+    name: String,
     launcher: Launcher,
     pod: PodUid,
-    process: Option<(Arc<Guests>, CancellationToken)>,
+}
+
+/// The virt-handler of a node, which may be killed.
+struct Process {
+    node: &'static str,
+    running: Option<(Arc<Guests>, CancellationToken)>,
 }
 
 struct Cluster {
     api: TestApi,
     client: Client,
-    nodes: [Node; 2],
+    /// The old one and the new one.
+    places: [Place; 2],
+    processes: Vec<Process>,
     pods_dir: tempfile::TempDir,
     authority: Authority,
     trap: Trap,
@@ -165,32 +183,39 @@ struct Cluster {
 }
 
 impl Cluster {
-    async fn new() -> Self {
+    async fn new(way: Way) -> Self {
         let api = TestApi::without_kinds(Identity::component("test")).await;
         let is_wanted = |name: &str| name.starts_with("virtualmachineinstances.");
         api.install_kinds(is_wanted).await;
         let client = api.client.clone();
-        let source = Box::pin(create_guest(&client)).await;
-        let target = create_pod(&client, "target", "n2").await;
-        publish_migration(&client, &source, &target).await;
+        let source = Box::pin(create_guest(&client, way)).await;
+        let target = create_pod(&client, "target", way[1]).await;
+        publish_migration(&client, way, &source, &target).await;
         let pods_dir = tempfile::tempdir().unwrap();
-        let node = |name, pod: &Pod, domain| {
+        let place = |node, pod: &Pod, domain| {
+            let name = pod.metadata.name.clone().unwrap();
             let pod = PodUid::parse(pod.metadata.uid.as_deref().unwrap()).unwrap();
             for volume in ["sockets", "private", "ephemeral-disks"] {
                 let path = PodsDir::new(pods_dir.path()).empty_dir(&pod, volume);
                 std::fs::create_dir_all(path).unwrap();
             }
-            Node {
+            Place {
+                node,
                 name,
                 launcher: Launcher::new(domain),
                 pod,
-                process: None,
             }
         };
-        let nodes = [
-            node("n1", &source, Some(DomainState::Running)),
-            node("n2", &target, None),
+        let places = [
+            place(way[0], &source, Some(DomainState::Running)),
+            place(way[1], &target, None),
         ];
+        let processes = way.map(|node| Process {
+            node,
+            running: None,
+        });
+        let count = if way[0] == way[1] { 1 } else { 2 };
+        let processes: Vec<_> = processes.into_iter().take(count).collect();
         let validity = Validity::starting(Timestamp::now(), SignedDuration::from_hours(1));
         let trap = Trap::new();
         trap.enter();
@@ -198,12 +223,13 @@ impl Cluster {
             authority: Authority::create("test-ca", validity).unwrap(),
             api,
             client,
-            nodes,
+            places,
+            processes,
             pods_dir,
             trap,
             is_cut_off: false,
         };
-        for at in 0..NODES.len() {
+        for at in 0..count {
             cluster.start(at).await;
         }
         cluster
@@ -211,7 +237,7 @@ impl Cluster {
 
     /// Starts the virt-handler of a node.
     async fn start(&mut self, at: usize) {
-        let node = self.nodes[at].name;
+        let node = self.processes[at].node;
         let stop = self.api.stop.child_token();
         let clock = Clock::system();
         let (recorder, task) = recorder(self.client.clone(), "virt-handler", clock);
@@ -249,7 +275,7 @@ impl Cluster {
             client: ClientHandle(self.client.clone()),
             node: node.to_owned(),
             address: ([127, 0, 0, 1], 1).into(),
-            peers: Some(HttpsClient::new(&self.authority.trust(), None, tasks.clone()).unwrap()),
+            peers: self.peers(),
             arrivals,
             vmis,
             pods,
@@ -262,24 +288,33 @@ impl Cluster {
             tasks,
             stop: stop.clone(),
         });
-        let (session, task) = self.nodes[at].launcher.session();
-        guests.open_session(&key(), &self.nodes[at].pod, session);
-        self.api.tasks.spawn(task);
-        self.nodes[at].process = Some((Arc::new(guests), stop));
+        for place in self.places.iter().filter(|place| place.node == node) {
+            let (session, task) = place.launcher.session();
+            guests.open_session(&key(), &place.pod, session);
+            self.api.tasks.spawn(task);
+        }
+        self.processes[at].running = Some((Arc::new(guests), stop));
+    }
+
+    /// A single host has none.
+    fn peers(&self) -> Option<HttpsClient> {
+        let trust = self.authority.trust();
+        let connect = || HttpsClient::new(&trust, None, self.api.tasks.clone()).unwrap();
+        (self.processes.len() > 1).then(connect)
     }
 
     /// Reconciles once on a node; a virt-handler that is killed meanwhile is followed by another one.
     async fn turn(&mut self, at: usize) {
-        let Some((guests, _)) = self.nodes[at].process.clone() else {
+        let Some((guests, _)) = self.processes[at].running.clone() else {
             return;
         };
         let key = key();
         let reconciled = AssertUnwindSafe(guests.reconcile(&key)).catch_unwind();
         // Conflicts and refusals are followed by another round.
         if let Err(_killed) = reconciled.await {
-            let (_, stop) = self.nodes[at].process.take().unwrap();
+            let (_, stop) = self.processes[at].running.take().unwrap();
             stop.cancel();
-            self.is_cut_off |= self.nodes[0].launcher.stage() == Some(Stage::Copying);
+            self.is_cut_off |= self.places[0].launcher.stage() == Some(Stage::Copying);
             self.start(at).await;
         }
     }
@@ -294,10 +329,11 @@ impl Cluster {
         let state = &vmi["status"]["migrationState"];
         let has_arrived =
             state["completed"] == true || state["targetNodeDomainReadyTimestamp"].is_string();
-        if has_arrived && state["failed"] != true && vmi["status"]["nodeName"] == "n1" {
+        let node = self.places[1].node;
+        if has_arrived && state["failed"] != true && vmi["status"]["nodeName"] != node {
             let followed = json!({
-                "metadata": {"labels": {"kubevirt.io/nodeName": "n2"}},
-                "status": {"nodeName": "n2"},
+                "metadata": {"labels": {"kubevirt.io/nodeName": node}},
+                "status": {"nodeName": node},
             });
             patch(&self.client, &followed).await;
         }
@@ -305,7 +341,7 @@ impl Cluster {
 
     /// What the launchers do by themselves once the copy runs.
     fn copy(&mut self, course: Course) {
-        let [old, new] = [&self.nodes[0].launcher, &self.nodes[1].launcher];
+        let [old, new] = [&self.places[0].launcher, &self.places[1].launcher];
         if old.stage() != Some(Stage::Copying) {
             return;
         }
@@ -328,7 +364,7 @@ impl Cluster {
             }
         }
         if course == Course::OldNodeIsSilent {
-            let process = self.nodes[0].process.take();
+            let process = self.processes[0].running.take();
             process.unwrap().1.cancel();
         }
     }
@@ -336,10 +372,10 @@ impl Cluster {
     /// Runs the migration to its end, and checks it after every step.
     async fn run(&mut self, course: Course, name: &str) -> Value {
         for _ in 0..ROUNDS {
-            for at in 0..NODES.len() {
+            for at in 0..self.processes.len() {
                 self.turn(at).await;
             }
-            let running = self.nodes.iter().filter(|node| node.launcher.is_running());
+            let running = self.places.iter().filter(|one| one.launcher.is_running());
             assert!(
                 running.count() <= 1,
                 "{name} {course:?}: the guest runs twice"
@@ -348,7 +384,7 @@ impl Cluster {
             if self.is_true(&vmi) {
                 return vmi;
             }
-            let is_copying = self.nodes[0].launcher.stage() == Some(Stage::Copying);
+            let is_copying = self.places[0].launcher.stage() == Some(Stage::Copying);
             if course == Course::IsCancelled && is_copying && !self.is_cut_off {
                 let abort = json!({"abortRequested": true, "abortStatus": "Aborting"});
                 patch(&self.client, &json!({"status": {"migrationState": abort}})).await;
@@ -357,7 +393,7 @@ impl Cluster {
             self.copy(course);
             tokio::time::sleep(STEP).await;
         }
-        let [old, new] = self.nodes.each_ref().map(|node| node.launcher.state());
+        let [old, new] = self.places.each_ref().map(|one| one.launcher.state());
         panic!(
             "{name} {course:?}: {:#}\n{old:?}\n{new:?}",
             self.vmi().await
@@ -367,35 +403,43 @@ impl Cluster {
     /// Whether the migration is over, and the VMI says where the guest runs.
     fn is_true(&self, vmi: &Value) -> bool {
         let state = &vmi["status"]["migrationState"];
-        let place = self.nodes.iter().find(|node| node.launcher.is_running());
+        let place = self.places.iter().find(|one| one.launcher.is_running());
         let Some(place) = place.filter(|_| state["completed"] == true) else {
             return false;
         };
         let has_failed = state["failed"] == true;
+        let is_dated = state["targetNodeDomainReadyTimestamp"].is_string();
+        assert!(
+            has_failed || is_dated,
+            "without the time of arrival: {state:#}"
+        );
+        let parsed = serde_json::from_value(vmi.clone()).unwrap();
         vmi["status"]["phase"] == "Running"
-            && vmi["status"]["nodeName"] == place.name
-            && has_failed == (place.name == "n1")
+            && vmi["status"]["nodeName"] == place.node
+            && launcher_pod::current_pod_name(&parsed) == place.name
+            && has_failed == (place.name != "target")
     }
 
     async fn end(self) {
-        drop(self.nodes);
+        drop(self.processes);
+        drop(self.places);
         self.api.end().await;
     }
 }
 
-async fn create_guest(client: &Client) -> Pod {
+async fn create_guest(client: &Client, [node, target]: Way) -> Pod {
     let vmi = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
         "metadata": {"name": "a", "labels": {
-            "kubevirt.io/nodeName": "n1", "kubevirt.io/migrationTargetNodeName": "n2"}},
+            "kubevirt.io/nodeName": node, "kubevirt.io/migrationTargetNodeName": target}},
         "spec": {"domain": {"memory": {"guest": "64Mi"}, "devices": {},
             "firmware": {"uuid": "69a61d3f-50cc-4611-b6e2-e53205a02bad"}}},
-        "status": {"phase": "Running", "nodeName": "n1"},
+        "status": {"phase": "Running", "nodeName": node},
     });
     let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(client.clone());
     let vmi = serde_json::from_value(vmi).unwrap();
     let vmi = vmis.create(&PostParams::default(), &vmi).await.unwrap();
-    create_pod(client, &launcher_pod::pod_name(&vmi), "n1").await
+    create_pod(client, &launcher_pod::pod_name(&vmi), node).await
 }
 
 async fn create_pod(client: &Client, name: &str, node: &str) -> Pod {
@@ -414,13 +458,13 @@ async fn create_pod(client: &Client, name: &str, node: &str) -> Pod {
 }
 
 /// Publishes the migration as virt-controller does.
-async fn publish_migration(client: &Client, source: &Pod, target: &Pod) {
+async fn publish_migration(client: &Client, way: Way, source: &Pod, target: &Pod) {
     let active = json!({
-        (source.metadata.uid.as_deref().unwrap()): "n1",
-        (target.metadata.uid.as_deref().unwrap()): "n2",
+        (source.metadata.uid.as_deref().unwrap()): way[0],
+        (target.metadata.uid.as_deref().unwrap()): way[1],
     });
     let state = json!({
-        "migrationUid": ID, "sourceNode": "n1", "targetNode": "n2",
+        "migrationUid": ID, "sourceNode": way[0], "targetNode": way[1],
         "sourcePod": source.metadata.name, "targetPod": "target",
     });
     let status = json!({"status": {"activePods": active, "migrationState": state}});
@@ -436,15 +480,15 @@ async fn patch(client: &Client, change: &Value) {
 
 #[tokio::test(start_paused = true)]
 async fn migration_ends_as_its_launchers_end_it() {
-    for course in COURSES {
-        let mut cluster = Box::pin(Cluster::new()).await;
+    for (way, course) in ALL {
+        let mut cluster = Box::pin(Cluster::new(way)).await;
         let vmi = cluster.run(course, "no failpoint").await;
-        let expected = if course == Course::IsCancelled {
-            "n1"
-        } else {
-            "n2"
-        };
-        assert_eq!(vmi["status"]["nodeName"], expected, "{course:?}");
+        let has_moved = model::has_moved(&serde_json::from_value(vmi.clone()).unwrap());
+        assert_eq!(
+            has_moved,
+            course != Course::IsCancelled,
+            "{way:?} {course:?}"
+        );
         let abort = &vmi["status"]["migrationState"]["abortStatus"];
         assert_eq!(abort == "Succeeded", course == Course::IsCancelled);
         cluster.end().await;
@@ -456,8 +500,8 @@ async fn guest_runs_once_though_virt_handler_is_killed_at_any_failpoint() {
     let names = ::failpoints::NAMES.lines();
     for name in names.filter(|name| name.starts_with(PREFIX)) {
         let is_reached = Arc::new(AtomicBool::new(false));
-        for course in COURSES {
-            let mut cluster = Box::pin(Cluster::new()).await;
+        for (way, course) in ALL {
+            let mut cluster = Box::pin(Cluster::new(way)).await;
             let reached = Arc::clone(&is_reached);
             cluster.trap.set(name, move || {
                 reached.store(true, Ordering::Relaxed);

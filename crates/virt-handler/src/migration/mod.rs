@@ -1,4 +1,4 @@
-//! Migrations of guests from and to this node.
+//! Migrations of guests from and to this node, and from one pod of it to another.
 //!
 //! The two launchers direct a migration; the virt-handlers prepare the pods, carry bytes between them
 //! and report on the VMI.
@@ -6,10 +6,11 @@
 //! - `plan` decides the next step of this node from the VMI and the report of the pod's launcher;
 //! - `limits` finds copies that take too long;
 //! - `progress` shows on the VMI how far a copy is;
-//! - `carriage` listens in the pod that the guest leaves and carries its connections to the other node;
-//! - `endpoint` accepts them there.
+//! - `carriage` listens in the pod that the guest leaves and carries its connections to the other node, or
+//!   to the other pod of this node;
+//! - `endpoint` accepts them on another node.
 //!
-//! **Invariants**: before the guest is in the other pod, only the old node reports its end; bytes are
+//! **Invariants**: before the guest is in the other pod, only the old pod's node reports its end; bytes are
 //! carried only from the node and for the migration that virt-controller has published on the VMI; no
 //! byte of a guest is interpreted.
 

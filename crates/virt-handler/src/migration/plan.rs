@@ -12,6 +12,8 @@ use crate::guest::Part;
 pub(super) struct Observed<'a> {
     pub(super) state: &'a State,
     pub(super) part: Part,
+    /// The guest belongs to the new pod.
+    pub(super) has_moved: bool,
     pub(super) node: &'a str,
     /// The launcher of the pod on this node can be called.
     pub(super) is_connected: bool,
@@ -55,7 +57,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Option<Step> {
     let is_here = |node: &Option<String>| node.as_deref() == Some(observed.node);
     match observed.part {
         Part::Arrives => arriving(observed),
-        Part::Runs if is_here(&state.target_node) => arrived(observed),
+        Part::Runs if observed.has_moved => arrived(observed),
         Part::Runs if is_here(&state.source_node) && state.completed != Some(true) => {
             leaving(observed)
         }
@@ -83,22 +85,24 @@ fn arriving(observed: &Observed<'_>) -> Option<Step> {
     }
 }
 
-/// virt-controller has moved the VMI to this node, because the old pod has given the guest up.
+/// The guest belongs to this pod, because the old one has given it up.
 fn arrived(observed: &Observed<'_>) -> Option<Step> {
-    // If the old node could not report it.
+    // If the virt-handler of the old pod could not report it.
     (observed.state.completed != Some(true)).then_some(Step::End(Outcome::Moved))
 }
 
-/// Whether the guest belongs to this node, and its launcher still waits for the old pod to say so.
+/// Whether the guest belongs to its new pod, whose launcher still waits for the old pod to say so.
 pub(crate) fn awaits_take_over(vmi: &VirtualMachineInstance, report: Option<&Report>) -> bool {
     let status = vmi.status.as_ref();
     let state = status.and_then(|status| status.migration_state.as_ref());
-    let (Some(status), Some(state), Some(report)) = (status, state, report) else {
+    let (Some(state), Some(report)) = (state, report) else {
         return false;
     };
-    let is_here = state.target_node.is_some() && state.target_node == status.node_name;
     let is_this = state.migration_uid.as_ref() == Some(&report.id);
-    is_here && is_this && state.failed != Some(true) && report.stage == Stage::Received
+    model::has_moved(vmi)
+        && is_this
+        && state.failed != Some(true)
+        && report.stage == Stage::Received
 }
 
 fn leaving(observed: &Observed<'_>) -> Option<Step> {
@@ -155,6 +159,7 @@ mod tests {
         plan(&Observed {
             state: &state,
             part,
+            has_moved: node == "n2" && part == Part::Runs,
             node,
             is_connected: true,
             is_known: true,
@@ -254,6 +259,53 @@ mod tests {
         );
     }
 
+    /// Both pods are on node `n1`.
+    #[test]
+    fn move_within_the_node_has_the_steps_of_both_nodes() {
+        let check = |part: Part, state: Value, stage: Option<Stage>, expected: Option<Step>| {
+            let mut whole = state.clone();
+            for name in ["sourceNode", "targetNode"] {
+                whole[name] = json!("n1");
+            }
+            let vmi: VirtualMachineInstance = serde_json::from_value(json!({
+                "metadata": {}, "spec": {"domain": {"devices": {}}},
+                "status": {"nodeName": "n1", "migrationState": whole},
+            }))
+            .unwrap();
+            let parsed: State = serde_json::from_value(whole).unwrap();
+            let found = plan(&Observed {
+                state: &parsed,
+                part,
+                has_moved: model::has_moved(&vmi),
+                node: "n1",
+                is_connected: true,
+                is_known: true,
+                stage: stage.as_ref(),
+                overrun: None,
+            });
+            assert_eq!(found, expected, "{part:?} {state} {stage:?}");
+        };
+        let address = || json!({"targetNodeAddress": "127.0.0.1"});
+        let begun = || json!({"targetNodeAddress": "127.0.0.1", "startTimestamp": START});
+        check(Part::Arrives, json!({}), None, Some(Step::Receive));
+        check(Part::Runs, json!({}), None, None);
+        check(Part::Arrives, address(), Some(Stage::Waiting), None);
+        check(Part::Runs, address(), None, Some(Step::Begin));
+        check(Part::Runs, begun(), Some(Stage::Copying), None);
+        check(Part::Arrives, begun(), Some(Stage::Received), None);
+        let moved = || Some(Step::End(Outcome::Moved));
+        check(Part::Runs, begun(), Some(Stage::Done), moved());
+        let arrived = Some(Step::PublishArrival);
+        check(Part::Arrives, begun(), Some(Stage::Done), arrived);
+        // The new pod, if the old one could not report the end.
+        let mut ready = begun();
+        ready["targetNodeDomainReadyTimestamp"] = json!(START);
+        check(Part::Runs, ready, Some(Stage::Done), moved());
+        let mut over = begun();
+        over["completed"] = json!(true);
+        check(Part::Runs, over, Some(Stage::Received), None);
+    }
+
     #[test]
     fn guest_that_was_given_up_is_taken_over_by_its_new_node() {
         let check = |node: &str, change: Value, stage: Stage, expected: bool| {
@@ -276,6 +328,16 @@ mod tests {
         };
         check("n2", json!({}), Stage::Received, true);
         check("n1", json!({}), Stage::Received, false);
+        let within = |change: Value| {
+            let mut state = json!({"sourceNode": "n2", "completed": null});
+            for (name, value) in change.as_object().unwrap() {
+                state[name] = value.clone();
+            }
+            state
+        };
+        check("n2", within(json!({})), Stage::Received, false);
+        let given_up = within(json!({"completed": true}));
+        check("n2", given_up, Stage::Received, true);
         check("n2", json!({}), Stage::Done, false);
         check("n2", json!({"failed": true}), Stage::Received, false);
         check("n2", json!({"migrationUid": "n"}), Stage::Received, false);

@@ -18,10 +18,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     SOCKETS,
-    carriage::{Carriage, file_name},
+    carriage::{Carriage, Way, file_name},
     endpoint::{self, Arrival, Arrivals},
 };
-use crate::pods_dir::{PodUid, PodsDir};
+use crate::{
+    launcher::PeerError,
+    pods_dir::{PodUid, PodsDir},
+};
 
 const MIGRATION: &str = "77aa";
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -125,9 +128,11 @@ impl Cluster {
         let identity = self.identity(caller);
         let tasks = self.new.tasks.clone();
         let carriage = Carriage {
-            peers: HttpsClient::new(&trust, Some(&identity), tasks).unwrap(),
-            target: Target::at(self.address, server),
-            path: endpoint::path(&guest(), migration),
+            way: Way::ToNode {
+                peers: HttpsClient::new(&trust, Some(&identity), tasks).unwrap(),
+                target: Target::at(self.address, server),
+                path: endpoint::path(&guest(), migration),
+            },
             pods_dir: pod.dir.clone(),
             pod: pod.uid.clone(),
             check: |_, _| Ok(()),
@@ -187,6 +192,57 @@ async fn connections_of_the_old_pod_reach_the_new_one() {
         assert!(back.is_some(), "{}", socket.name());
     }
     cluster.end().await;
+}
+
+#[tokio::test]
+async fn connections_reach_the_new_pod_of_the_same_node() {
+    let (old, uid) = (Pod::new(), PodUid::parse("5678").unwrap());
+    std::fs::create_dir_all(old.dir.empty_dir(&uid, SOCKETS)).unwrap();
+    let carriage = Carriage {
+        way: Way::WithinNode(uid.clone()),
+        pods_dir: old.dir.clone(),
+        pod: old.uid.clone(),
+        check: |_, _| Ok(()),
+    };
+    let stop = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    tasks.spawn(carriage.listen().unwrap().run(stop.clone()));
+    let new = old.dir.empty_dir(&uid, SOCKETS);
+    for socket in MigrationSocket::ALL {
+        let listener = UnixListener::bind(new.join(file_name(&socket.target_path()))).unwrap();
+        let back = exchange(&old, &listener, socket).await;
+        assert!(back.is_some(), "{}", socket.name());
+    }
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+}
+
+/// Every process that takes part has to prove its pod, on the same node, too.
+#[tokio::test]
+async fn nobody_else_takes_part_within_the_node() {
+    let (old, uid) = (Pod::new(), PodUid::parse("5678").unwrap());
+    std::fs::create_dir_all(old.dir.empty_dir(&uid, SOCKETS)).unwrap();
+    let refused = |_: &UnixStream, pod: &PodUid| match pod.as_str() {
+        "5678" => Err(PeerError::WrongUser { uid: 1000 }),
+        _ => Ok(()),
+    };
+    let carriage = Carriage {
+        way: Way::WithinNode(uid.clone()),
+        pods_dir: old.dir.clone(),
+        pod: old.uid.clone(),
+        check: refused,
+    };
+    let stop = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    tasks.spawn(carriage.listen().unwrap().run(stop.clone()));
+    let new = old.dir.empty_dir(&uid, SOCKETS);
+    let socket = MigrationSocket::Memory;
+    let listener = UnixListener::bind(new.join(file_name(&socket.target_path()))).unwrap();
+    assert_eq!(exchange(&old, &listener, socket).await, None);
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
 }
 
 /// The classes of CVE-2026-13325, as there is no way without TLS, and of CVE-2025-64434.

@@ -15,9 +15,10 @@ use std::{
 };
 
 use domain_xml::{Provisioning, VolumeFacts, VolumeMode};
+use launcher_channel::DUMP_SUFFIX;
 use model::paths;
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags},
+    fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags},
     io::Errno,
     mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount},
     thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe},
@@ -35,6 +36,9 @@ const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGIC
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS);
+
+/// How many files of a volume are looked at: a tenant may make any number.
+const MAX_ENTRIES: usize = 4096;
 
 /// How the guest uses a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +124,40 @@ impl Plugs {
             provisioning,
             allocation: inside::allocation(&directory, image),
         })
+    }
+
+    /// Makes room for a memory dump, and an empty file for it where the launcher may not make one.
+    pub(crate) fn prepare_dump(&self, volume: &str, file: &str) -> io::Result<()> {
+        self.remove_dumps(volume, file)?;
+        let directory = self.open_to_read(volume)?;
+        inside::give_image(&directory, file, Use::Create, Existing::Give)
+    }
+
+    /// Removes all memory dumps of a volume but this one.
+    pub(crate) fn remove_dumps(&self, volume: &str, kept: &str) -> io::Result<()> {
+        let directory = self.open_to_read(volume)?;
+        let entries = Dir::read_from(&directory)?.take(MAX_ENTRIES);
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name.ends_with(DUMP_SUFFIX.as_bytes()) && name != kept.as_bytes() {
+                match rustix::fs::unlinkat(&directory, entry.file_name(), AtFlags::empty()) {
+                    // A directory is no dump.
+                    Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open_to_read(&self, volume: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat2(&self.directory, volume, flags, Mode::empty(), CONFINED)?;
+        if !is_mount(&opened)? {
+            return Err(wrong("the volume is not mounted in the launcher pod"));
+        }
+        Ok(opened)
     }
 
     /// Unmounts a volume, if it is here. Fails while a process has it open. `held` is dropped when the thread
@@ -225,7 +263,11 @@ fn wrong(what: &'static str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink, path::Path};
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+        path::Path,
+    };
 
     use rustix::mount::{MountFlags, mount};
 
@@ -303,6 +345,18 @@ mod tests {
         assert_eq!(fs::read(target.join("disk.img")).unwrap(), b"content");
         // The source may go.
         unmount(&source, UnmountFlags::empty()).unwrap();
+        // The launcher may not create files there.
+        fs::set_permissions(&target, fs::Permissions::from_mode(0o755)).unwrap();
+        let other = "old.memory.dump";
+        fs::write(target.join(other), "old").unwrap();
+        fs::create_dir(target.join("directory.memory.dump")).unwrap();
+        plugs.prepare_dump("data", "new.memory.dump").unwrap();
+        let new = fs::metadata(target.join("new.memory.dump")).unwrap();
+        assert_eq!((new.len(), new.uid()), (0, kubevirt_api::RUNTIME_USER));
+        assert!(!target.join(other).exists());
+        assert!(target.join("disk.img").exists());
+        plugs.remove_dumps("data", "").unwrap();
+        assert!(!target.join("new.memory.dump").exists());
         let busy = fs::File::open(target.join("disk.img")).unwrap();
         assert!(plugs.unmount("data", ()).await.is_err());
         drop(busy);

@@ -240,9 +240,13 @@ mod tests {
             let veth = Veth {
                 name: "v0",
                 bridge: "k6t-eth0",
+                mac: None,
+                mtu: 1450,
                 peer: "eth0",
                 peer_mac: MAC,
-                mtu: 1450,
+                peer_mtu: 1450,
+                hairpin: true,
+                alias: None,
             };
             outside.ensure_veth(net, &inside, &veth).map(drop)
         })

@@ -65,6 +65,10 @@ impl Guest {
         if !self.is_alive() {
             return Err(Refusal::NotRunning);
         }
+        // libvirt would keep this task waiting.
+        if self.dumps.is_running() {
+            return Err(Refusal::Dumping);
+        }
         let live = read(&connection, &domain).await?;
         let mut failures = BTreeMap::new();
         for step in plan(&live, &wanted) {

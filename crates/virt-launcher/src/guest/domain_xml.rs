@@ -1,5 +1,6 @@
 //! What the launcher reads from libvirt's XML of a running domain. Pure.
 
+use launcher_channel::InterfaceLink;
 use libvirt::AgentState;
 
 use crate::xml::{self, Step, Walk};
@@ -14,6 +15,7 @@ pub(super) struct LiveDomain {
     pub(super) machine: Option<String>,
     pub(super) agent: AgentState,
     pub(super) disks: Vec<LiveDisk>,
+    pub(super) interfaces: Vec<LiveInterface>,
 }
 
 /// A disk that the domain has.
@@ -24,6 +26,57 @@ pub(super) struct LiveDisk {
     pub(super) target: String,
     /// The file or device; `None` for a drive without a medium.
     pub(super) source: Option<String>,
+}
+
+/// An interface that the domain has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LiveInterface {
+    pub(super) alias: String,
+    pub(super) link: InterfaceLink,
+    kind: String,
+    /// The XML inside of its element.
+    inner: String,
+}
+
+impl LiveInterface {
+    fn new(kind: Option<String>, inner: &str) -> Self {
+        Self {
+            alias: String::new(),
+            link: InterfaceLink::Up,
+            kind: kind.unwrap_or_default(),
+            inner: inner.to_owned(),
+        }
+    }
+
+    /// The XML of the interface with another link.
+    pub(super) fn with_link(&self, link: InterfaceLink) -> String {
+        let state = match link {
+            InterfaceLink::Up => "up",
+            InterfaceLink::Down => "down",
+        };
+        let Self { kind, inner, .. } = self;
+        let before = inner.find("<link ");
+        let old = before.and_then(|start| {
+            let length = inner.get(start..)?.find("/>")?;
+            Some((start, start + length + "/>".len()))
+        });
+        let (head, tail) = old.map_or((&**inner, ""), |(start, end)| {
+            (
+                inner.get(..start).unwrap_or_default(),
+                inner.get(end..).unwrap_or_default(),
+            )
+        });
+        format!("<interface type=\"{kind}\">{head}{tail}<link state=\"{state}\"/></interface>")
+    }
+
+    fn read(&mut self, part: &str, tag: &xml::Tag<'_>) -> Result<(), xml::Error> {
+        match part {
+            "alias" => self.alias = tag.attribute("name")?.unwrap_or_default(),
+            "link" if tag.has("state", "down")? => self.link = InterfaceLink::Down,
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 impl LiveDomain {
@@ -40,7 +93,18 @@ impl LiveDomain {
                     found.agent = AgentState::Connected;
                 }
                 "/domain/devices/disk" => found.disks.push(LiveDisk::default()),
+                "/domain/devices/interface" => {
+                    let inner = walk.inner_xml(&tag)?;
+                    let interface = LiveInterface::new(tag.attribute("type")?, inner);
+                    found.interfaces.push(interface);
+                }
                 path => {
+                    if let (Some(interface), Some(part)) = (
+                        found.interfaces.last_mut(),
+                        path.strip_prefix("/domain/devices/interface/"),
+                    ) {
+                        interface.read(part, &tag)?;
+                    }
                     if let (Some(disk), Some(part)) = (
                         found.disks.last_mut(),
                         path.strip_prefix("/domain/devices/disk/"),

@@ -13,6 +13,7 @@
 mod task;
 
 mod link;
+mod links;
 mod observe;
 mod requests;
 mod screenshot;
@@ -26,6 +27,7 @@ mod device_servers;
 mod dhcp_servers;
 mod disks;
 mod domain_xml;
+mod dumps;
 mod ending;
 mod faults;
 mod file_servers;

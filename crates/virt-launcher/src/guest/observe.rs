@@ -12,6 +12,7 @@ use super::domain_xml::LiveDomain;
 use super::ending::{self, Ending, Evidence};
 use super::io_retry::{IoRetry, Storage};
 use super::link::LINK_TIMEOUT;
+use super::links;
 use super::record::Record;
 use super::refusal::Refusal;
 use super::status::{Phase, Status, classify, given_up};
@@ -82,6 +83,7 @@ impl Guest {
         });
         self.machine = live.machine;
         self.disks.observe(&live.disks);
+        self.links = links::by_name(&live.interfaces);
         self.on_agent_state(live.agent);
         Ok(())
     }
@@ -148,8 +150,14 @@ impl Guest {
             machine: self.machine.clone(),
             shutting_down: alive && self.shutdown.is_some(),
             migration: self.migrations.report().cloned().map(Box::new),
+            dump: self.dumps.report().filter(|_| alive).cloned().map(Box::new),
             disks: if alive {
                 self.disks.attached()
+            } else {
+                BTreeMap::new()
+            },
+            links: if alive {
+                self.links.clone()
             } else {
                 BTreeMap::new()
             },

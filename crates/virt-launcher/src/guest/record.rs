@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use launcher_channel::{GuestPlan, StopReason};
+use launcher_channel::{DumpReport, GuestPlan, StopReason};
 use serde::{Deserialize, Serialize};
 
 use super::ending::Ending;
@@ -24,6 +24,9 @@ pub(crate) struct Record {
     pub(crate) ending: Ending,
     #[serde(default)]
     pub(crate) migration: Option<MigrationRecord>,
+    /// The last memory dump that has ended.
+    #[serde(default)]
+    pub(crate) dump: Option<DumpReport>,
 }
 
 /// The guest's move to or from another pod.
@@ -111,6 +114,7 @@ impl RecordStore {
             qemu: None,
             ending: Ending::default(),
             migration: None,
+            dump: None,
         });
         self.save()?;
         failpoints::after(failpoint(Phase::Planned));
@@ -179,6 +183,21 @@ impl RecordStore {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Records a memory dump that has ended.
+    pub(crate) fn set_dump(&mut self, report: DumpReport) -> io::Result<()> {
+        let Some(record) = &mut self.record else {
+            return Ok(());
+        };
+        record.dump = Some(report);
+        self.save()?;
+        failpoints::after("virt-launcher/dump/record");
+        Ok(())
+    }
+
+    pub(crate) fn dump(&self) -> Option<&DumpReport> {
+        self.record.as_ref()?.dump.as_ref()
     }
 
     pub(crate) fn migration(&self) -> Option<&MigrationRecord> {

@@ -32,6 +32,10 @@ pub(crate) enum Refusal {
     Receiving,
     #[error("the guest is being handed over to another pod")]
     HandedOver,
+    #[error("a memory dump of the guest is in progress")]
+    Dumping,
+    #[error("{0:?} is not the name of a memory dump")]
+    BadDump(String),
     #[error("no guest of that migration is here")]
     NotReceived,
     #[error("failed to prepare the guest's files")]
@@ -61,7 +65,7 @@ impl Refusal {
     fn reason(&self) -> Reason {
         match self {
             Self::WrongGuest { .. } => Reason::WrongGuest,
-            Self::BadUuid(_) => Reason::InvalidPlan,
+            Self::BadUuid(_) | Self::BadDump(_) => Reason::InvalidPlan,
             Self::NotRunning => Reason::NotRunning,
             Self::NoAgent => Reason::AgentNotConnected,
             Self::AgentBusy => Reason::AgentBusy,
@@ -69,6 +73,7 @@ impl Refusal {
             Self::Migrating | Self::Receiving | Self::HandedOver | Self::NotReceived => {
                 Reason::MigrationConflict
             }
+            Self::Dumping => Reason::MemoryDumpInProgress,
             Self::Terminating => Reason::Ending,
             Self::Prepare(error) => error.reason(),
             Self::Filesystem(_) => Reason::FilesystemNotServed,
@@ -89,10 +94,12 @@ impl Refusal {
             | Self::NotRunning
             | Self::NoAgent
             | Self::NotReceived
+            | Self::BadDump(_)
             | Self::Terminating => false,
             Self::Prepare(error) => error.is_transient(),
             Self::Start { attempt, of, .. } => attempt < of,
             Self::AgentBusy
+            | Self::Dumping
             | Self::Migrating
             // Until the other pod has given the guest up.
             | Self::Receiving

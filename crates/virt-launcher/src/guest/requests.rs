@@ -60,6 +60,8 @@ impl Guest {
             Request::TakeOver { id } => self.take_over(&id).await?,
             Request::Migrate(plan) => self.migrate(*plan).await?,
             Request::Disks(wanted) => Box::pin(self.set_disks(wanted)).await?,
+            Request::Links(wanted) => Box::pin(self.set_links(&wanted)).await?,
+            Request::Dump(plan) => self.dump(plan).await?,
             Request::CancelMigration { id } => self.cancel_migration(&id).await?,
             Request::Release => {
                 self.ensure_known().await?;

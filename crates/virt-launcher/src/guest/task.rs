@@ -1,10 +1,11 @@
 //! The task's state and its event loop.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backoff::Backoff;
 use error_chain::error_chain;
-use launcher_channel::{Agent, FromLauncher, GuestState, Request};
+use launcher_channel::{Agent, FromLauncher, GuestState, InterfaceLink, Request};
 use libvirt::Event;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -15,6 +16,7 @@ use super::agent_link::AgentLink;
 use super::content::ContentTurn;
 use super::dhcp_servers::DhcpServers;
 use super::disks::Disks;
+use super::dumps::Dumps;
 use super::faults::Faults;
 use super::file_servers::FileServers;
 use super::io_retry::IoRetry;
@@ -67,6 +69,9 @@ pub(crate) struct Guest {
     pub(super) dhcp: DhcpServers,
     /// The hot-plugged disks, as of the last query.
     pub(super) disks: Disks,
+    /// The links of the interfaces, as of the last query.
+    pub(super) links: BTreeMap<String, InterfaceLink>,
+    pub(super) dumps: Dumps,
     pub(super) files: FileServers,
     pub(super) passt: PasstServers,
     pub(super) content_turn: ContentTurn,
@@ -115,6 +120,7 @@ impl Guest {
         } else {
             status
         };
+        let dumps = Dumps::new(store.dump().cloned());
         let migrations = Migrations::new(store.migration(), store.phase());
         let guest = Self {
             identity,
@@ -138,6 +144,8 @@ impl Guest {
             shutdown: None,
             dhcp,
             disks: Disks::default(),
+            links: BTreeMap::new(),
+            dumps,
             files,
             passt,
             content_turn: ContentTurn::default(),
@@ -165,6 +173,7 @@ impl Guest {
                 () = self.agent.changed() => self.publish(),
                 () = self.failed_pings.rises() => self.publish(),
                 () = self.files.next_end() => {}
+                end = self.dumps.next_end() => self.on_dump_end(end),
                 event = self.migrations.next() => self.on_migration(event).await,
                 Some(command) = commands.recv() => self.on_command(command).await,
                 () = tokio::time::sleep_until(timer) => self.on_timer().await,

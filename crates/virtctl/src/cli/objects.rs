@@ -103,7 +103,7 @@ Needs CDI in the cluster.")]
         after_help = "Example: virtctl memory-dump get myvm --claim-name dump --create-claim"
     )]
     MemoryDump(MemoryDump),
-    /// Move a guest to another node while it runs
+    /// Move a guest to another node, or to another pod on a single host, while it runs
     #[command(after_help = "Example: virtctl migrate myvm")]
     Migrate(Migrate),
     /// Stop the migration of a guest

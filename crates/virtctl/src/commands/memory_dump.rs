@@ -90,7 +90,7 @@ pub(crate) async fn memory_dump(
     }
     match &flags.output {
         Some(file) => {
-            let claim = until_dumped(cluster, vm).await?;
+            let claim = until_dumped(cluster, vm, DUMPING).await?;
             let format = flags.format.unwrap_or(Format::Gzip);
             let way = if flags.port_forward {
                 Way::Tunnel
@@ -165,9 +165,9 @@ fn size(vmi: &Value, config: &Value, class: Option<&str>) -> u64 {
 }
 
 /// Waits until the dump is complete; returns its claim.
-async fn until_dumped(cluster: &Cluster, vm: &str) -> Result<String> {
+pub(super) async fn until_dumped(cluster: &Cluster, vm: &str, limit: Duration) -> Result<String> {
     let path = objects::VM.named(&cluster.namespace, vm);
-    let deadline = Instant::now() + DUMPING;
+    let deadline = Instant::now() + limit;
     loop {
         let object = objects::get(cluster, &path).await?;
         let Some(request) = object.pointer("/status/memoryDumpRequest") else {
@@ -177,10 +177,18 @@ async fn until_dumped(cluster: &Cluster, vm: &str) -> Result<String> {
             (Some("Completed"), Some(claim)) => return Ok(claim.to_owned()),
             (Some("Failed"), _) => {
                 let message = text(request, "/message").unwrap_or("no reason is given");
-                bail!("the memory dump of {vm} failed: {message}");
+                bail!(
+                    "the memory dump of {vm} failed: {message}; make another one with \
+                     `virtctl memory-dump get {vm}`"
+                );
             }
-            _ if Instant::now() >= deadline => {
-                bail!("the memory dump of {vm} is not complete after two hours");
+            (phase, _) if Instant::now() >= deadline => {
+                bail!(
+                    "the memory dump of {vm} is not complete after {} minutes (phase {}): see \
+                     `kubectl describe vm {vm}`",
+                    limit.as_secs() / 60,
+                    phase.unwrap_or("none"),
+                );
             }
             _ => sleep(POLL).await,
         }

@@ -119,18 +119,26 @@ async fn watch(cluster: &Cluster, printer: Printer, vm: &str) -> Result<()> {
         phase.clone_into(&mut shown);
         match phase {
             "Succeeded" => {
-                let node = text(migration, "/status/migrationState/targetNode");
-                let node = node.unwrap_or("its new node");
-                printer.line(&format!("Succeeded: VM {vm} runs on {node}"));
+                printer.line(&format!("Succeeded: VM {vm} runs {}", place(migration)));
                 return Ok(());
             }
             "Failed" => {
                 let why = text(migration, "/status/migrationState/failureReason");
                 let why = why.unwrap_or("its events say why");
-                bail!("the migration has failed, and VM {vm} stays on its node: {why}");
+                bail!("the migration has failed, and VM {vm} stays in its pod: {why}");
             }
             _ => printer.line(phase),
         }
+    }
+}
+
+/// Where the guest runs after its migration.
+fn place(migration: &Value) -> String {
+    let state = |name: &str| text(migration, &format!("/status/migrationState/{name}"));
+    let node = state("targetNode");
+    match state("targetPod").filter(|_| node == state("sourceNode")) {
+        Some(pod) => format!("in pod {pod} of its node"),
+        None => format!("on {}", node.unwrap_or("its new node")),
     }
 }
 

@@ -73,6 +73,7 @@ impl Environment {
             launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             uploads: Uploads::Refused,
+            exports: None,
             clock: self.clock,
             cluster: Configuration::new(NAMESPACE),
             concurrency: 4,
@@ -619,7 +620,8 @@ async fn unavailable_nodes() {
     environment.delete("Node", NODE).await;
     environment.until_cause("tiny", "node-gone").await;
     environment.create_vm("third", "Always", json!({})).await;
-    environment.until_cause("third", "no-nodes").await;
+    let none = environment.until_cause("third", "no-nodes").await;
+    assert!(none.next.starts_with("kubectl get nodes "), "{none:?}");
     environment.end().await;
 }
 
@@ -628,7 +630,9 @@ async fn missing_controllers_and_rejected_requests() {
     let environment = Environment::without_controllers().await;
     environment.create_vm("early", "Always", json!({})).await;
     assert_eq!(environment.why("early").await.causes[0].id, "starting");
-    environment.until_cause("early", "controller-silent").await;
+    let silent = environment.until_cause("early", "controller-silent").await;
+    let next = "kubectl -n kubevirt get pods ";
+    assert!(silent.next.starts_with(next), "{silent:?}");
     let owner = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "owner", "namespace": NAMESPACE},

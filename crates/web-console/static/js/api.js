@@ -4,6 +4,10 @@ import { key } from "./session.js";
 
 export const VMS = "virtualmachines";
 export const VMIS = "virtualmachineinstances";
+export const SUBRESOURCES = "subresources.kubevirt.io";
+
+const EXPIRED = "The API server no longer accepts the credentials of your kubeconfig: renew them, for example with "
+  + "kubectl get namespaces, and start virtctl ui again.";
 
 /// An answer that is an error: a `Status` of the API server, or of the server of this page.
 export class ApiError extends Error {
@@ -22,7 +26,7 @@ export function collection(plural, namespace) {
 }
 
 export function subresource(plural, { namespace, name }, verb) {
-  return `/apis/subresources.kubevirt.io/v1/namespaces/${namespace}/${plural}/${name}/${verb}`;
+  return `/apis/${SUBRESOURCES}/v1/namespaces/${namespace}/${plural}/${name}/${verb}`;
 }
 
 /// Sends a request and returns the response, whatever its code. `type` is that of the body.
@@ -48,8 +52,12 @@ export async function call(method, path, options) {
 }
 
 export async function errorOf(response) {
-  if (response.status === 401) document.dispatchEvent(new Event("signed-out"));
   const text = await response.text();
+  if (response.status === 401) {
+    // The server of this page names the scheme; without it the API server rejects the user.
+    if (!response.headers.has("WWW-Authenticate")) return new ApiError(401, { message: EXPIRED });
+    document.dispatchEvent(new Event("signed-out"));
+  }
   try {
     return new ApiError(response.status, JSON.parse(text));
   } catch {

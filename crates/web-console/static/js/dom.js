@@ -22,6 +22,34 @@ export function fill(parent, ...children) {
   return parent;
 }
 
+/// Like `fill`, but keeps elements that are equal to the new ones, with their listeners: a click, a selection or
+/// the focus survives an update. Listeners must not depend on more than attributes and text show.
+export function refresh(parent, ...children) {
+  const focused = parent.contains(document.activeElement) && document.activeElement.dataset?.key;
+  merge(parent, [...element("div", {}, ...children).childNodes]);
+  if (focused && !parent.contains(document.activeElement)) {
+    parent.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+  }
+  return parent;
+}
+
+function merge(parent, wanted) {
+  for (const extra of [...parent.childNodes].slice(wanted.length)) extra.remove();
+  wanted.forEach((node, index) => {
+    const present = parent.childNodes[index];
+    if (!present) parent.append(node);
+    else if (present.isEqualNode(node)) return;
+    else if (isContainer(present, node)) merge(present, [...node.childNodes]);
+    else present.replaceWith(node);
+  });
+}
+
+/// Whether two elements differ in their content alone.
+function isContainer(one, other) {
+  const [first, second] = [one.cloneNode(false), other.cloneNode(false)];
+  return one.nodeType === Node.ELEMENT_NODE && one.localName !== "button" && first.isEqualNode(second);
+}
+
 function present(children) {
   return children.flat(2).filter((child) => child !== null && child !== undefined && child !== false);
 }

@@ -33,6 +33,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "/" && filter) filter.focus();
   else if (event.key === "c") location.hash = "#/create";
   else if (event.key === "l") location.hash = "#/";
+  else if (event.key === "e" && location.hash.startsWith("#/vm/")) location.hash = location.hash.replace("vm", "edit");
   else return;
   event.preventDefault();
 });

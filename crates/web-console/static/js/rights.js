@@ -10,22 +10,35 @@ const answers = new Map();
 /// answer is yes: the API server decides on the request itself anyway.
 export function may(attributes) {
   const question = JSON.stringify(attributes);
-  const known = answers.get(question);
-  if (known && known.time + VALID_FOR > performance.now()) return known.answer;
-  const answer = ask(attributes);
-  answers.set(question, { time: performance.now(), answer });
-  return answer;
+  const before = answers.get(question);
+  if (before && before.time + VALID_FOR > performance.now()) return before.answer;
+  const asked = { time: performance.now(), value: before?.value };
+  asked.answer = ask(attributes).then((value) => (asked.value = value));
+  answers.set(question, asked);
+  return asked.answer;
 }
 
-async function ask(resourceAttributes) {
+/// The last answer; undefined before the first.
+export function known(attributes) {
+  return answers.get(JSON.stringify(attributes))?.value;
+}
+
+/// Who may do something with all objects of a namespace is not asked about each of them.
+async function ask(attributes) {
+  const { name, ...all } = attributes;
+  if (name !== undefined && (await may(all))) return true;
+  return review(attributes);
+}
+
+async function review(resourceAttributes) {
   const body = JSON.stringify({
     apiVersion: "authorization.k8s.io/v1",
     kind: "SelfSubjectAccessReview",
     spec: { resourceAttributes },
   });
   try {
-    const review = await call("POST", REVIEWS, { body });
-    return review.status.allowed === true;
+    const { status } = await call("POST", REVIEWS, { body });
+    return status.allowed === true;
   } catch {
     return true;
   }

@@ -1,8 +1,10 @@
 // The part of the address after `#` chooses the view.
 
 import { console_ } from "./views/console.js";
+import { copies } from "./views/copies.js";
 import { create } from "./views/create.js";
 import { detail } from "./views/detail.js";
+import { edit } from "./views/edit.js";
 import { list } from "./views/list.js";
 import { screen } from "./views/screen.js";
 
@@ -12,6 +14,8 @@ const ROUTES = [
   { pattern: /^$/, view: list, nav: "list", title: () => "Virtual machines" },
   { pattern: /^create$/, view: create, nav: "create", title: () => "Create" },
   { pattern: new RegExp(`^vm/${NAME}/${NAME}$`), view: detail, title: ({ name }) => name },
+  { pattern: new RegExp(`^edit/${NAME}/${NAME}$`), view: edit, title: ({ name }) => `Edit ${name}` },
+  { pattern: new RegExp(`^copies/${NAME}/${NAME}$`), view: copies, title: ({ name }) => `${name}: snapshots` },
   { pattern: new RegExp(`^console/${NAME}/${NAME}$`), view: console_, title: ({ name }) => `${name}: console` },
   { pattern: new RegExp(`^screen/${NAME}/${NAME}$`), view: screen, title: ({ name }) => `${name}: screen` },
 ];

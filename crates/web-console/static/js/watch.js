@@ -86,7 +86,8 @@ async function* lines(body) {
   }
 }
 
-function visible(signal) {
+/// Waits until the page is shown.
+export function visible(signal) {
   if (!document.hidden) return Promise.resolve();
   return new Promise((resolve) => {
     document.addEventListener("visibilitychange", resolve, { once: true, signal });
@@ -94,7 +95,7 @@ function visible(signal) {
   });
 }
 
-function pause(milliseconds, signal) {
+export function pause(milliseconds, signal) {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, milliseconds);
     signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });

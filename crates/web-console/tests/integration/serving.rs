@@ -118,6 +118,7 @@ async fn other_paths_are_not_served() {
     for path in paths {
         let answer = environment.fetch(path).await;
         assert_eq!(answer.code, StatusCode::UNAUTHORIZED, "{path}");
+        assert!(answer.headers.contains_key(header::WWW_AUTHENTICATE));
         let headers = [("authorization", &*key)];
         let answer = environment.send(Method::GET, path, &headers, "").await;
         assert_eq!(answer.code, StatusCode::NOT_FOUND, "{path}");

@@ -158,6 +158,7 @@ fn facts(vmi: &VirtualMachineInstance, guest: &Guest) -> Facts {
             .collect(),
         smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: 10,
+        free_page_reporting: true,
         efi: EfiFirmware::debian(),
         block_size: 4096,
         cpus: (2..8).map(cpu).collect(),
@@ -235,18 +236,22 @@ fn surroundings(vmi: &VirtualMachineInstance) -> Surroundings {
 /// The plan for a pod with both address families.
 fn network(vmi: &VirtualMachineInstance) -> Result<String, String> {
     let supported = Supported::of(vmi).map_err(|error| error.to_string())?;
+    let names = net_plan::pod_interfaces(&supported, model::PRIMARY_POD_INTERFACE).into_iter();
+    let interface = |name| PodInterface {
+        name,
+        mac: "12:81:b8:38:4f:52".parse().expect("an address"),
+        mtu: 1500,
+        ipv4: Some(("10.244.0.39".parse().expect("an address"), 24)),
+        ipv6: Some(("fd00:10:244::27".parse().expect("an address"), 64)),
+        routes: vec![PodRoute {
+            destination: "0.0.0.0/0".parse().expect("a network"),
+            via: Some("10.244.0.1".parse().expect("an address")),
+        }],
+        receives_own_only: false,
+    };
     let observed = Observed {
-        interface: PodInterface {
-            name: "eth0".to_owned(),
-            mac: "12:81:b8:38:4f:52".parse().expect("an address"),
-            mtu: 1500,
-            ipv4: Some(("10.244.0.39".parse().expect("an address"), 24)),
-            ipv6: Some(("fd00:10:244::27".parse().expect("an address"), 64)),
-            routes: vec![PodRoute {
-                destination: "0.0.0.0/0".parse().expect("a network"),
-                via: Some("10.244.0.1".parse().expect("an address")),
-            }],
-        },
+        primary: model::PRIMARY_POD_INTERFACE.to_owned(),
+        interfaces: names.map(interface).collect(),
         resolv_conf: "nameserver 10.96.0.10\n".to_owned(),
     };
     let plan = net_plan::plan(&supported, &observed).map_err(|error| error.to_string())?;

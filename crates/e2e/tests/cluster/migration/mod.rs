@@ -1,5 +1,6 @@
 //! Guests that move between the two nodes while they run.
 
+mod causes;
 mod drain;
 mod faults;
 mod moves;
@@ -7,7 +8,9 @@ mod moves;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use e2e::{DEADLINE, GuestProcesses, VmManifest, processes_of_pod, tiny_vm, wait_for};
+use e2e::{
+    DEADLINE, GuestProcesses, Serial, VmManifest, processes_of_pod, reading, tiny_vm, wait_for,
+};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Interval};
@@ -31,64 +34,6 @@ fn ticks() -> Interval {
     tokio::time::interval(Duration::from_millis(100))
 }
 
-/// All that a guest has written on its console, in its pods one after the other. The log of a pod goes with
-/// it, so it has to be read all the time.
-struct Serial {
-    tail: String,
-    logs: Vec<(PathBuf, Vec<u8>)>,
-}
-
-impl Serial {
-    fn of(vmi: &Value) -> Self {
-        let uid = vmi["metadata"]["uid"].as_str().expect("a VMI has a UID");
-        Self {
-            tail: format!("volumes/kubernetes.io~empty-dir/private/{uid}/virt-serial0-log"),
-            logs: Vec::new(),
-        }
-    }
-
-    fn read(&mut self, test: &TestNamespace) {
-        for pod in test.pod_files() {
-            let Ok(bytes) = std::fs::read(pod.join(&self.tail)) else {
-                continue;
-            };
-            match self.logs.iter_mut().find(|(known, _)| *known == pod) {
-                Some((_, before)) if before.len() >= bytes.len() => {}
-                Some((_, before)) => *before = bytes,
-                // The guest writes in one pod at a time: a new log follows the others.
-                None if bytes.is_empty() => {}
-                None => self.logs.push((pod, bytes)),
-            }
-        }
-    }
-
-    /// The numbers that the guest has counted so far, in their order.
-    fn numbers(&self) -> Vec<u32> {
-        let all: Vec<u8> = self.logs.iter().flat_map(|(_, log)| log).copied().collect();
-        let text = String::from_utf8_lossy(&all);
-        let number = |line: &str| line.trim().strip_prefix("count ")?.parse().ok();
-        // The last line may be incomplete.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole.lines().filter_map(number).collect()
-    }
-
-    /// Waits until the guest has counted further. No number may be missing, and none may come twice.
-    async fn goes_on(&mut self, test: &TestNamespace) {
-        self.read(test);
-        let from = self.numbers().last().copied().unwrap_or(0);
-        let mut ticks = ticks();
-        let until = Instant::now() + DEADLINE;
-        while self.numbers().last().is_none_or(|last| *last < from + 5) {
-            assert!(Instant::now() < until, "it does not count on from {from}");
-            ticks.tick().await;
-            self.read(test);
-        }
-        for pair in self.numbers().windows(2) {
-            assert_eq!(pair[0] + 1, pair[1], "a count is lost, or came twice");
-        }
-    }
-}
-
 /// Starts a guest that counts on its console, and writes to its memory beside that.
 async fn start(test: &TestNamespace, name: &str) -> (Value, Serial) {
     start_vm(test, name, &tiny_vm(name), WRITER).await
@@ -110,24 +55,6 @@ async fn start_vm(
     serial.goes_on(test).await;
     wait_migratable(test, name).await;
     (vmi, serial)
-}
-
-/// Reads the consoles until a future completes.
-async fn reading<T>(
-    test: &TestNamespace,
-    serials: &mut [Serial],
-    future: impl Future<Output = T>,
-) -> T {
-    tokio::pin!(future);
-    let mut ticks = ticks();
-    loop {
-        tokio::select! {
-            output = &mut future => return output,
-            _ = ticks.tick() => for serial in &mut *serials {
-                serial.read(test);
-            },
-        }
-    }
 }
 
 async fn wait_migratable(test: &TestNamespace, name: &str) {

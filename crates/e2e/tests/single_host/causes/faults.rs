@@ -18,6 +18,8 @@ use crate::TestNamespace;
 const LABEL: &str = "test.example/fault";
 /// An image that every host of the tests has, with the programs of a Debian system.
 const LAUNCHER: &str = "ferrovirt/virt-launcher:devel";
+/// A launcher image that cannot be pulled.
+pub(super) const AWAY: &str = "127.0.0.1:1/virt-launcher:1";
 
 /// A running webhook; dropping it stops the server.
 pub(super) struct Webhook {
@@ -161,7 +163,8 @@ fn checked(review: &Value) -> Value {
     }
 }
 
-const POD_FAULTS: [&str; 9] = [
+const POD_FAULTS: [&str; 10] = [
+    "other-registry",
     "no-config-map",
     "no-program",
     "ends-at-once",
@@ -201,6 +204,11 @@ fn patch(pod: &Value) -> Value {
             "op": "add", "path": "/spec/containers/0/envFrom",
             "value": [{"configMapRef": {"name": "injected-settings"}}],
         }]),
+        // As of a policy that replaces registries, by one that does not answer.
+        "other-registry" => {
+            let image = json!({"op": "replace", "path": "/spec/containers/0/image", "value": AWAY});
+            json!([image])
+        }
         "no-program" => json!([command(json!(["/no/such/program"]))]),
         "ends-at-once" => json!([command(json!(["/usr/bin/false"]))]),
         "does-nothing" => json!([command(json!(["/usr/bin/sleep", "infinity"])), no_arguments]),

@@ -3,7 +3,10 @@
 use e2e::{VmManifest, answer, tiny_vm};
 use serde_json::json;
 
-use super::{Situations, faults::with_fault};
+use super::{
+    Situations,
+    faults::{AWAY, with_fault},
+};
 
 fn once(name: &str, fault: &str) -> VmManifest {
     with_fault(tiny_vm(name).strategy("Once"), fault)
@@ -11,6 +14,7 @@ fn once(name: &str, fault: &str) -> VmManifest {
 
 pub(super) async fn are_broken(test: &Situations<'_>) {
     test.apply_all([
+        once("unpulled", "other-registry"),
         once("unset", "no-config-map"),
         once("programless", "no-program"),
         once("ends", "ends-at-once"),
@@ -21,6 +25,12 @@ pub(super) async fn are_broken(test: &Situations<'_>) {
     ])
     .await;
     for (name, cause, object, next) in [
+        (
+            "unpulled",
+            "launcher-image",
+            AWAY,
+            "describe pod virt-launcher-unpulled-",
+        ),
         (
             "unset",
             "container-config",
@@ -55,6 +65,14 @@ pub(super) async fn are_broken(test: &Situations<'_>) {
     ] {
         test.check(name, answer(cause, object, next)).await;
     }
-    test.delete_vms(&["unset", "programless", "ends", "sidecar", "mute", "shared"])
-        .await;
+    let names = [
+        "unpulled",
+        "unset",
+        "programless",
+        "ends",
+        "sidecar",
+        "mute",
+        "shared",
+    ];
+    test.delete_vms(&names).await;
 }

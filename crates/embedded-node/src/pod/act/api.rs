@@ -82,6 +82,35 @@ pub(crate) async fn write_status(
     }
 }
 
+/// Sets an annotation of the pod, by the right that is for its status.
+pub(crate) async fn annotate(
+    shared: Arc<Shared>,
+    pod: Arc<Pod>,
+    name: &str,
+    value: &str,
+) -> Result<(), Failure> {
+    let metadata = pod.metadata.annotations.as_ref();
+    if metadata
+        .and_then(|all| all.get(name))
+        .is_some_and(|now| now == value)
+    {
+        return Ok(());
+    }
+    let key = Key::of(pod.as_ref());
+    let api = Api::<Pod>::namespaced(shared.settings.client.clone(), &key.namespace);
+    let body = json!({"metadata": {"uid": pod.metadata.uid, "annotations": {name: value}}});
+    let parameters = kube::api::PatchParams {
+        field_manager: Some(MANAGER.into()),
+        ..kube::api::PatchParams::default()
+    };
+    let patch = kube::api::Patch::Merge(&body);
+    let patched = api.patch_status(&key.name, &parameters, &patch).await;
+    patched.map(drop).map_err(|error| {
+        let tried = format!("set annotation {name} of the pod");
+        Failure::of(Reason::FailedStatus, &tried, &error)
+    })
+}
+
 pub(crate) async fn delete_object(shared: Arc<Shared>, pod: Arc<Pod>) -> Result<(), Failure> {
     let key = Key::of(pod.as_ref());
     let api = Api::<Pod>::namespaced(shared.settings.client.clone(), &key.namespace);

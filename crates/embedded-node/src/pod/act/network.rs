@@ -1,19 +1,34 @@
-//! The pod's addresses and the record of them.
+//! The pod's networks, its addresses and the record of them.
 
 use std::{
     fs,
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, GroupVersionKind},
+};
+use kubevirt_api::annotations;
+use pod_network::{Attachment, Definition, MacAddress};
 use pod_supervisor::{model::NetworkMode, status::PodStatus};
+use reasons::Reason;
 
-use super::{SANDBOX_FAILED, blocking, replace, sandbox::network_mode};
+use super::{
+    super::networks::{self, Joined, Networks, Selection},
+    SANDBOX_FAILED, api, blocking, replace,
+    sandbox::network_mode,
+};
 use crate::{Addresses, Failure, hosts, node::Shared};
 
 /// The addresses of the pod and the network namespace they are in.
 const NETWORK_FILE: &str = "network.json";
+
+/// The kind of owners that have a guest.
+const GUEST: &str = "VirtualMachineInstance";
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -22,7 +37,7 @@ pub(crate) struct NetworkRecord {
     pub(crate) addresses: Addresses,
 }
 
-/// A pod whose network namespace gets its interface.
+/// A pod whose network namespace gets its interfaces.
 #[derive(Debug)]
 pub(crate) struct JoinNetwork {
     pub(crate) pod: Arc<Pod>,
@@ -35,28 +50,23 @@ pub(crate) async fn join_network(
     shared: Arc<Shared>,
     request: JoinNetwork,
 ) -> Result<Addresses, Failure> {
-    let JoinNetwork {
-        pod,
-        uid,
-        dir,
-        supervisor,
-    } = request;
-    if network_mode(&pod) == NetworkMode::Host {
+    if network_mode(&request.pod) == NetworkMode::Host {
         return Ok(Addresses {
             ips: vec![shared.settings.address],
         });
     }
-    if let Some(record) = network_record(&dir)
-        && record.namespace == supervisor.network_namespace
+    if let Some(record) = network_record(&request.dir)
+        && record.namespace == request.supervisor.network_namespace
     {
         return Ok(record.addresses);
     }
-    let namespace = PathBuf::from(format!("/proc/{}/ns/net", supervisor.supervisor.pid));
-    if let Some(owner) = owner(&pod) {
-        shared.settings.network.keep_address(&uid, &owner).await?;
-    }
-    let addresses = shared.settings.network.add(&uid, &namespace).await?;
-    failpoints::after("embedded-node/pod/add-network");
+    let addresses = join_all(&shared, &request).await?;
+    let JoinNetwork {
+        pod,
+        dir,
+        supervisor,
+        ..
+    } = request;
     let record = NetworkRecord {
         namespace: supervisor.network_namespace,
         addresses,
@@ -72,12 +82,118 @@ pub(crate) async fn join_network(
     .await
 }
 
+/// Joins the pod network, or the network in its place, and the secondary networks, and reports them.
+async fn join_all(shared: &Arc<Shared>, request: &JoinNetwork) -> Result<Addresses, Failure> {
+    let JoinNetwork {
+        pod,
+        uid,
+        supervisor,
+        ..
+    } = request;
+    let network = &shared.settings.network;
+    let namespace = PathBuf::from(format!("/proc/{}/ns/net", supervisor.supervisor.pid));
+    // Before the first change: most errors of users are found here.
+    let networks = Networks::of(pod)?;
+    let mut attachments = Vec::new();
+    for selection in networks.default.iter().chain(&networks.secondary) {
+        attachments.push((selection, attachment(shared, request, selection).await?));
+    }
+    let mut ips: Vec<IpAddr> = Vec::new();
+    if networks.default.is_none() {
+        if let Some(owner) = owner(pod) {
+            network.keep_address(uid, &owner).await?;
+        }
+        ips = network.add(uid, &namespace).await?.ips;
+        failpoints::after("embedded-node/pod/add-network");
+    }
+    let mut joined = Vec::new();
+    for (selection, attachment) in attachments {
+        let attached = network.attach(&namespace, attachment).await;
+        let attached = attached.map_err(|failure| of_network(selection, &failure))?;
+        failpoints::after("embedded-node/pod/attach-network");
+        if selection.interface == networks::DEFAULT_INTERFACE {
+            ips.clone_from(&attached.ips);
+        }
+        joined.push(Joined {
+            network: selection.full_name(),
+            interface: selection.interface.clone(),
+            mac: attached.mac,
+            ips: attached.ips,
+        });
+    }
+    if let Some(report) = networks::report(&ips, &joined) {
+        let name = annotations::CNI_NETWORK_STATUS;
+        api::annotate(Arc::clone(shared), Arc::clone(pod), name, &report).await?;
+    }
+    Ok(Addresses { ips })
+}
+
+/// The interface that a network's definition asks for.
+async fn attachment(
+    shared: &Shared,
+    request: &JoinNetwork,
+    selection: &Selection,
+) -> Result<Attachment, Failure> {
+    let config = config(shared, selection).await?;
+    let definition = Definition::parse(&selection.full_name(), &config)
+        .map_err(|error| Failure::new(error.reason(), error.to_string()));
+    let definition = definition.map_err(|failure| of_network(selection, &failure))?;
+    let mac = selection.mac.as_deref().map(str::parse::<MacAddress>);
+    let mac = mac.transpose().map_err(|error| {
+        let failure = Failure::of(
+            Reason::NetworkDefinitionInvalid,
+            "read its MAC address",
+            &error,
+        );
+        of_network(selection, &failure)
+    })?;
+    Ok(Attachment {
+        pod_uid: request.uid.clone(),
+        owner: guest(&request.pod).unwrap_or_else(|| request.uid.clone()),
+        interface: selection.interface.clone(),
+        mac,
+        definition,
+    })
+}
+
+fn of_network(selection: &Selection, failure: &Failure) -> Failure {
+    let message = format!("network {}: {}", selection.full_name(), failure.message);
+    Failure::new(failure.reason, message)
+}
+
+/// The configuration in a network attachment definition.
+async fn config(shared: &Shared, selection: &Selection) -> Result<String, Failure> {
+    let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "network-attachment-definitions");
+    let client = shared.settings.client.clone();
+    let api: Api<DynamicObject> = Api::namespaced_with(client, &selection.namespace, &resource);
+    let found = api.get_opt(&selection.name).await.map_err(|error| {
+        let tried = format!("read the definition of network {}", selection.full_name());
+        Failure::of(Reason::NetworkNotJoined, &tried, &error)
+    })?;
+    let Some(found) = found else {
+        let message = "there is no such NetworkAttachmentDefinition".to_owned();
+        let failure = Failure::new(Reason::NetworkDefinitionMissing, message);
+        return Err(of_network(selection, &failure));
+    };
+    let config = found.data["spec"]["config"].as_str();
+    Ok(config.unwrap_or_default().to_owned())
+}
+
 /// What replaces the pod when it ends, and stays the same across reboots: its controller's kind and name.
 fn owner(pod: &Pod) -> Option<String> {
     let mut owners = pod.metadata.owner_references.iter().flatten();
     let owner = owners.find(|owner| owner.controller == Some(true))?;
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     Some(format!("{namespace}/{}/{}", owner.kind, owner.name))
+}
+
+/// The owner of a pod with a guest: it keeps its addresses, also while it moves to another pod. Other owners
+/// have several pods at once, which must not share addresses.
+fn guest(pod: &Pod) -> Option<String> {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    let is_guest = owners.any(|owner| owner.controller == Some(true) && owner.kind == GUEST);
+    owner(pod).filter(|_| is_guest)
 }
 
 pub(crate) fn network_record(dir: &Path) -> Option<NetworkRecord> {
@@ -106,6 +222,16 @@ mod tests {
             ),
         ] {
             assert_eq!(owner(&pod(owners)).as_deref(), expected);
+        }
+        for (kind, expected) in [
+            (
+                "VirtualMachineInstance",
+                Some("ns/VirtualMachineInstance/a"),
+            ),
+            ("ReplicaSet", None),
+        ] {
+            let found = guest(&pod(json!([reference(kind, true)])));
+            assert_eq!(found.as_deref(), expected);
         }
     }
 }

@@ -107,6 +107,10 @@ fn state(view: &View<'_>, one: &ContainerView<'_>, id: &dyn Fn(u32) -> String) -
         Some((State::Starting, _)) => waiting(starting, ""),
         None => match (&one.failure, view.obstacle) {
             (Some(failure), _) => waiting(failure.reason, &failure.message),
+            // Kubelets name no reason; users see it in the condition of their VMI.
+            (None, Some(obstacle)) if Reason::CONTAINER_WAITS.contains(&obstacle.reason) => {
+                waiting(obstacle.reason, &obstacle.message)
+            }
             (None, Some(obstacle)) => waiting(starting, &obstacle.message),
             (None, None) => waiting(starting, ""),
         },

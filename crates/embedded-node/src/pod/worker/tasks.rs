@@ -43,7 +43,7 @@ impl Tasks {
             refresh_again: false,
             measure: Task::new(Backoff::LOCAL),
             tokens: LiveTokens::default(),
-            network: Task::new(Backoff::LOCAL),
+            network: Task::new(Backoff::NETWORK),
             stop: Task::new(Backoff::LOCAL),
             superseded: CancellationToken::new(),
             tear_down: Task::new(Backoff::LOCAL),

@@ -14,8 +14,6 @@ use super::{
 };
 use crate::{Failure, sysctls, volumes};
 
-/// How long a change of a config map or secret may take to arrive, as with a kubelet.
-const REFRESH_EVERY: Duration = Duration::from_mins(1);
 /// Interval of the comparison of volumes with their limits.
 const MEASURE_EVERY: Duration = Duration::from_secs(10);
 
@@ -146,7 +144,7 @@ impl Worker {
     }
 
     pub(super) fn next_refresh(&self) -> Instant {
-        let regular = Instant::now() + REFRESH_EVERY;
+        let regular = Instant::now() + self.shared.settings.volume_refresh;
         let renewal = self.tasks.tokens.renew_at();
         renewal.map_or(regular, |renewal| renewal.min(regular))
     }

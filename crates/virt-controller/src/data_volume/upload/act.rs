@@ -144,6 +144,7 @@ fn refused(error: &UploadError) -> Option<State> {
             reason: Some(Reason::FailedCreate),
             message: error_chain(error),
         },
+        restarts: None,
     })
 }
 
@@ -164,6 +165,9 @@ pub(super) fn annotations(claim: &Claim, state: &State) -> Option<Value> {
     ];
     if state.phase == SUCCEEDED {
         wanted.push((annotations::UPLOAD_REFUSED, None));
+        wanted.push((annotations::IMPORT_RESTARTS, None));
+    } else if let Some(restarts) = state.restarts {
+        wanted.push((annotations::IMPORT_RESTARTS, Some(restarts.to_string())));
     }
     let changed = wanted
         .into_iter()

@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) phase: &'static str,
     /// Whether an upload can be sent, and why not.
     pub(super) running: Verdict,
+    /// How often pods of the claim have ended, once one is to be replaced.
+    pub(super) restarts: Option<i32>,
 }
 
 /// The state is written before the steps: it says nothing that only a step makes true.
@@ -152,6 +154,10 @@ fn failed_pod(observed: &Observed, pod: &ImporterPod) -> Plan {
     let ended = pod.last_end.as_ref().and_then(|end| end.at).or(created);
     let due = ended.unwrap_or(observed.now) + delay(restarts(pod));
     if due <= observed.now {
+        // The next pod waits longer if it ends as well.
+        if let Some(state) = &mut plan.state {
+            state.restarts = Some(restarts(pod));
+        }
         return plan.step(Step::DeletePod);
     }
     let left = observed.now.duration_until(due);
@@ -167,7 +173,11 @@ fn binds_at_once(claim: &Claim) -> bool {
 impl Plan {
     fn state(phase: &'static str, running: Verdict) -> Self {
         Self {
-            state: Some(State { phase, running }),
+            state: Some(State {
+                phase,
+                running,
+                restarts: None,
+            }),
             ..Self::default()
         }
     }

@@ -187,6 +187,39 @@ fn failed_pod_is_replaced_after_a_delay() {
 }
 
 #[test]
+fn pods_that_fail_again_stay_longer() {
+    let restarts = "ferrovirt.io/import-restarts";
+    let failed = |before: Option<&str>| {
+        let now: jiff::Timestamp = NOW.parse().unwrap();
+        let ended = now - jiff::SignedDuration::from_secs(10);
+        let end = json!({"exitCode": 137, "finishedAt": ended.to_string()});
+        let mut pod = a_pod("Failed", &json!({"state": {"terminated": end}}));
+        if let Some(before) = before {
+            pod["metadata"]["annotations"] = json!({restarts: before});
+        }
+        plan(&observe(a_claim("Bound", &json!({})), Some(pod)))
+    };
+    let first = failed(None);
+    assert_eq!(first.steps, [Step::DeletePod]);
+    let written = annotations(&read(a_claim("Bound", &json!({}))), &first.state.unwrap());
+    let written = written.unwrap();
+    assert_eq!(written[restarts], "1");
+    let claim: Claim = read(a_claim("Bound", &written));
+    let settings = Settings::defaults("launcher:1", Acceleration::Kvm);
+    let input = UploadInput {
+        claim: &claim,
+        settings: &settings,
+    };
+    let pod = json!(pod::render_upload(&input).unwrap());
+    let number = pod["metadata"]["annotations"][restarts].as_str();
+    assert_eq!(number, Some("1"));
+    // The second one after 20 seconds.
+    let again = failed(number);
+    assert_eq!(again.requeue_in, Some(std::time::Duration::from_secs(10)));
+    assert_eq!(again.state.unwrap().restarts, None);
+}
+
+#[test]
 fn only_annotations_that_changed_are_written() {
     let running = observe(
         a_claim("Bound", &json!({})),

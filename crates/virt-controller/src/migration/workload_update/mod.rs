@@ -30,16 +30,19 @@ use self::plan::{Observed, Outdated, plan};
 use self::view::Installation;
 use super::automatic::Cause;
 use super::limits::Limits;
-use super::observe::back_off_of;
+use super::observe::{back_off_of, by_guest};
 use super::{Controller, MigrationError, VMI};
 use crate::MANAGER;
 use crate::gate::Gate;
+use crate::view::Guest;
 use crate::wiring::Wiring;
 
 /// Trigger by a `KubeVirt` object.
 const KUBEVIRT: &str = "kubevirt";
 /// How often outdated guests are looked at, as long as there are any.
 const AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
+/// Guests that move to other pods of their node at a time: each needs its memory twice there meanwhile.
+const MOVES_WITHIN_NODE: u32 = 1;
 
 #[derive(Clone)]
 struct WorkloadUpdate {
@@ -87,14 +90,17 @@ impl Reconciler for WorkloadUpdate {
         let Some(installation) = found.filter(|one| one.is_complete) else {
             return Ok(Requeue::OnChange);
         };
-        let observed = self.observe(&installation);
-        let count = i64::try_from(observed.outdated.len()).unwrap_or(i64::MAX);
-        let plan = plan(&observed);
-        for guest in &plan.moves {
-            self.move_guest(guest).await;
-        }
-        for guest in &plan.evictions {
-            self.evict(guest).await;
+        let outdated = self.outdated();
+        let count = i64::try_from(outdated.len()).unwrap_or(i64::MAX);
+        // Without a method, only the number matters.
+        if installation.strategy.moves || installation.strategy.evicts {
+            let plan = plan(&self.observe(&installation, &outdated));
+            for guest in &plan.moves {
+                self.move_guest(guest).await;
+            }
+            for guest in &plan.evictions {
+                self.evict(guest).await;
+            }
         }
         if installation.outdated != Some(count) {
             self.publish_count(key, count).await?;
@@ -112,38 +118,51 @@ impl Reconciler for WorkloadUpdate {
 }
 
 impl WorkloadUpdate {
-    fn observe<'a>(&self, installation: &'a Installation) -> Observed<'a> {
+    /// The running guests in pods with another launcher, by name.
+    fn outdated(&self) -> BTreeMap<Key, Arc<Guest>> {
+        let current = &self.controller.source.launcher.launcher_image;
+        let mut guests = self.controller.vmis.list();
+        guests.retain(|vmi| vmi.status.runs_in_other_than(current));
+        let guests = guests.into_iter();
+        guests.map(|vmi| (Key::of(vmi.as_ref()), vmi)).collect()
+    }
+
+    fn observe<'a>(
+        &self,
+        installation: &'a Installation,
+        guests: &BTreeMap<Key, Arc<Guest>>,
+    ) -> Observed<'a> {
         let controller = &self.controller;
         let now = controller.clock.now();
-        let current = &controller.source.launcher.launcher_image;
         let all = controller.migrations.list();
-        let mut guests = controller.vmis.list();
-        guests.retain(|vmi| vmi.status.runs_in_other_than(current));
-        guests.sort_by_key(|vmi| Key::of(vmi.as_ref()));
+        let groups = by_guest(&all);
         let mut tries = self.tries.lock();
         let of_guests = &mut tries.of_guests;
-        of_guests.retain(|key, _| guests.iter().any(|vmi| Key::of(vmi.as_ref()) == *key));
+        of_guests.retain(|key, _| guests.contains_key(key));
         let outdated: Vec<_> = guests
             .iter()
-            .map(|vmi| {
-                let guest = Key::of(vmi.as_ref());
-                let mut of_guest = all.iter().filter(|one| one.guest() == guest);
-                let is_moving = of_guest.any(|one| !one.is_final());
+            .map(|(guest, vmi)| {
+                let of_guest = groups.get(guest).map_or(&[][..], Vec::as_slice);
+                let is_moving = of_guest.iter().any(|one| !one.is_final());
                 let is_leaving = vmi.is_deleting() || vmi.status.evacuation_node.is_some();
-                let is_waiting = back_off_of(&guest, &all, now).is_some();
+                let is_waiting = back_off_of(of_guest, now).is_some();
                 Outdated {
                     can_move: conditions::is_true(
                         &vmi.status.conditions,
                         &Condition::LiveMigratable,
                     ),
                     is_held_back: is_moving || is_leaving || is_waiting,
-                    tried: of_guests.get(&guest).copied(),
-                    guest,
+                    tried: of_guests.get(guest).copied(),
+                    guest: guest.clone(),
                 }
             })
             .collect();
         let config = controller.source.cluster.now();
-        let limit = Limits::of(config.written.migrations.as_ref()).per_cluster;
+        let limit = if guests.values().any(|vmi| vmi.stays_on_node()) {
+            MOVES_WITHIN_NODE
+        } else {
+            Limits::of(config.written.migrations.as_ref()).per_cluster
+        };
         let unfinished = all.iter().filter(|one| !one.is_final()).count();
         Observed {
             strategy: &installation.strategy,

@@ -1,8 +1,10 @@
 //! What a guest gets before its pod, or with it.
 
+use reasons::Reason;
 use serde_json::json;
 
 use super::{observe, pod, vmi};
+use crate::vmi::networks::Definitions;
 use crate::vmi::observe::Observed;
 use crate::vmi::plan::{Step, plan};
 use crate::vmi::state_claim::StateClaim;
@@ -61,4 +63,35 @@ fn pod_waits_for_the_claim_of_the_guests_state() {
         };
         assert_eq!(plan(&observed).steps, steps, "{state_claim:?}");
     }
+}
+
+#[test]
+fn pod_waits_for_the_definitions_of_its_networks() {
+    let missing = |names: &[&str]| Definitions {
+        missing: names.iter().map(ToString::to_string).collect(),
+        ..Definitions::default()
+    };
+    let of = |networks| Observed {
+        networks,
+        ..observe(vmi("Pending"), None)
+    };
+    let waiting = of(missing(&["ns/blue", "other/red"]));
+    let wanted = plan(&waiting);
+    assert!(wanted.steps.is_empty() && wanted.requeue_in.is_some());
+    let problem = wanted.problem.clone().unwrap();
+    assert_eq!(problem.reason, Reason::NetworkDefinitionMissing);
+    assert_eq!(
+        problem.message,
+        "there is no NetworkAttachmentDefinition ns/blue, other/red, which the networks name"
+    );
+    // The condition goes once they exist.
+    let status = status::render(&waiting, &wanted, &Done::default());
+    let mut mended = vmi("Pending");
+    mended["status"]["conditions"] = json!(status.conditions);
+    let mended = observe(mended, None);
+    let wanted = plan(&mended);
+    assert_eq!(wanted.steps, [Step::CreatePod]);
+    let status = status::render(&mended, &wanted, &Done::default());
+    let mut conditions = status.conditions.iter();
+    assert!(!conditions.any(|one| one.type_.as_str() == "Synchronized"));
 }

@@ -1,16 +1,17 @@
 //! Obstacles to a migration other than disks.
 
 use kubevirt_api::annotations;
-use model::Guest;
+use model::{Guest, Target};
 use reasons::Reason;
 
-use super::{Input, Obstacle};
+use super::{Input, Obstacle, Reach};
 
 const HOST_MODEL: &str = "host-model";
 
 /// All checks, in order of precedence.
-const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 12] = [
+const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 15] = [
     interfaces,
+    bound_interfaces,
     cpu_model,
     host_devices,
     sev,
@@ -22,6 +23,8 @@ const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 12] = [
     kept_state,
     hotplugged,
     helpers,
+    vsock,
+    reservations,
 ];
 
 pub(super) fn find(input: &Input<'_>) -> Vec<Obstacle> {
@@ -58,10 +61,25 @@ fn interfaces(input: &Input<'_>) -> Option<Obstacle> {
     })
 }
 
+/// Two macvlans of one link cannot have the same hardware address, which is the guest's.
+fn bound_interfaces(input: &Input<'_>) -> Option<Obstacle> {
+    let name = input.bound_interfaces?.first()?;
+    (input.reach == Reach::OwnNode).then(|| {
+        obstacle(
+            Reason::InterfaceNotLiveMigratable,
+            format!(
+                "interface {name} is on a macvlan, whose hardware address cannot be in two pods of one \
+                 node: use a network of type bridge"
+            ),
+        )
+    })
+}
+
 fn cpu_model(input: &Input<'_>) -> Option<Obstacle> {
     let cpu = input.vmi.spec.domain.cpu.as_ref()?;
     let host_model = cpu.model.as_deref() == Some(HOST_MODEL);
-    (host_model && input.host_model_is_obsolete).then(|| {
+    let is_needed = host_model && input.reach == Reach::OtherNodes;
+    (is_needed && input.host_model_is_obsolete).then(|| {
         obstacle(
             Reason::CPUModeNotLiveMigratable,
             "the guest uses the CPU model of its host, which is obsolete: set a CPU model",
@@ -140,8 +158,7 @@ fn hyperv(input: &Input<'_>) -> Option<Obstacle> {
 /// The guest is bound to CPUs of its node by number.
 fn dedicated_cpus(input: &Input<'_>) -> Option<Obstacle> {
     let cpu = input.vmi.spec.domain.cpu.as_ref()?;
-    // Where nothing can migrate, the general reason says it all.
-    (input.can_migrate && cpu.dedicated_cpu_placement == Some(true)).then(|| {
+    (cpu.dedicated_cpu_placement == Some(true)).then(|| {
         obstacle(
             Reason::LiveMigrationNotSupported,
             "this version cannot migrate guests with dedicated CPUs",
@@ -149,23 +166,21 @@ fn dedicated_cpus(input: &Input<'_>) -> Option<Obstacle> {
     })
 }
 
-/// The pod on the other node would need an attachment pod of its own.
+/// The other pod would need an attachment pod of its own.
 fn hotplugged(input: &Input<'_>) -> Option<Obstacle> {
     let status = input.vmi.status.as_ref()?;
     let mut volumes = status.volume_status.iter();
     let volume = volumes.find(|volume| volume.hotplug_volume.is_some())?;
-    input.can_migrate.then(|| {
-        obstacle(
-            Reason::HotplugNotLiveMigratable,
-            format!("volume {} was attached while the guest runs", volume.name),
-        )
-    })
+    Some(obstacle(
+        Reason::HotplugNotLiveMigratable,
+        format!("volume {} was attached while the guest runs", volume.name),
+    ))
 }
 
 /// The processes that share the guest's memory have a state of their own.
 fn helpers(input: &Input<'_>) -> Option<Obstacle> {
     let is_served = Guest::of(input.vmi).shares_memory();
-    (input.can_migrate && is_served).then(|| {
+    is_served.then(|| {
         obstacle(
             Reason::LiveMigrationNotSupported,
             "this version cannot migrate guests with shared filesystems or passt",
@@ -175,10 +190,35 @@ fn helpers(input: &Input<'_>) -> Option<Obstacle> {
 
 fn kept_state(input: &Input<'_>) -> Option<Obstacle> {
     let kept = Guest::of(input.vmi).kept_state();
-    (input.can_migrate && !kept.is_empty()).then(|| {
+    (!kept.is_empty()).then(|| {
         obstacle(
             Reason::LiveMigrationNotSupported,
             "this version cannot migrate the firmware variables and the TPM that a guest keeps",
+        )
+    })
+}
+
+/// The kernel gives an address on the vsock to one process of a node.
+fn vsock(input: &Input<'_>) -> Option<Obstacle> {
+    let devices = &input.vmi.spec.domain.devices;
+    let has_it = devices.autoattach_vsock == Some(true) && input.reach == Reach::OwnNode;
+    has_it.then(|| {
+        obstacle(
+            Reason::LiveMigrationNotSupported,
+            "the guest has a vsock, whose address cannot be in two pods of one node",
+        )
+    })
+}
+
+/// The other pod would use the same path to the storage, for which the reservation is made.
+fn reservations(input: &Input<'_>) -> Option<Obstacle> {
+    let guest = Guest::of(input.vmi);
+    let mut disks = guest.disks.iter();
+    let reserves = disks.any(|disk| disk.target == Target::Lun { is_reserving: true });
+    (reserves && input.reach == Reach::OwnNode).then(|| {
+        obstacle(
+            Reason::LiveMigrationNotSupported,
+            "the guest makes persistent reservations, which two pods of one node cannot share",
         )
     })
 }

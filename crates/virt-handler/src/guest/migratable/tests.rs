@@ -2,35 +2,26 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn status_of(vmi: Value) -> VirtualMachineInstanceStatus {
-    let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
+fn status_of(vmi: &Value, reach: Reach) -> VirtualMachineInstanceStatus {
+    let vmi: VirtualMachineInstance = serde_json::from_value(vmi.clone()).unwrap();
     let mut status = vmi.status.clone().unwrap_or_default();
     let input = Input {
         vmi: &vmi,
         host_model_is_obsolete: true,
-        can_migrate: false,
+        reach,
+        bound_interfaces: Some(&[]),
     };
     set(&mut status, &input, &Time(jiff::Timestamp::UNIX_EPOCH));
     status
 }
 
-/// The obstacle of this guest that the condition names; empty if it names only that there is no other
-/// node.
+/// The reason of a condition that is false; empty if it is true.
 fn reason(status: &VirtualMachineInstanceStatus, kind: &Condition) -> String {
     let condition = conditions::find(&status.conditions, kind).unwrap();
-    assert_eq!(condition.status, "False");
-    let reason = condition.reason.clone().unwrap();
-    let is_general = condition.message.as_deref() == Some(NOT_SUPPORTED);
-    let general = match kind {
-        Condition::LiveMigratable => "LiveMigrationNotSupported",
-        _ => "NotMigratable",
-    };
-    if is_general {
-        assert_eq!(reason, general);
-        String::new()
-    } else {
-        reason
+    if condition.status == "True" {
+        return String::new();
     }
+    condition.reason.clone().unwrap()
 }
 
 #[test]
@@ -96,7 +87,7 @@ fn each_obstacle_has_its_reason_and_prevents_storage_migration() {
         ),
     ];
     for (vmi, expected) in table {
-        let status = status_of(vmi.clone());
+        let status = status_of(&vmi, Reach::OtherNodes);
         assert_eq!(
             reason(&status, &Condition::LiveMigratable),
             expected,
@@ -158,7 +149,13 @@ fn volume_cases() -> Vec<VolumeCase> {
         (empty_disk, disk(), none(), "BlockMigration", ""),
         (claim(), drive, none(), "LiveMigration", ""),
         (claim(), read_only, none(), "LiveMigration", ""),
-        (claim(), shared_files, none(), "LiveMigration", ""),
+        (
+            claim(),
+            shared_files,
+            none(),
+            "LiveMigration",
+            "LiveMigrationNotSupported",
+        ),
     ]
 }
 
@@ -170,7 +167,7 @@ fn volumes_decide_the_method_and_only_live_migratable() {
             "spec": {"volumes": [volume], "domain": {"devices": devices}},
             "status": status,
         });
-        let status = status_of(vmi.clone());
+        let status = status_of(&vmi, Reach::OtherNodes);
         let found = status.migration_method.as_ref().unwrap();
         assert_eq!(found.as_str(), method, "{vmi}");
         assert_eq!(
@@ -178,49 +175,99 @@ fn volumes_decide_the_method_and_only_live_migratable() {
             expected,
             "{vmi}"
         );
+        // Disks do not prevent it, other obstacles do.
+        let is_of_disks = expected != "LiveMigrationNotSupported";
+        let storage = if is_of_disks { "" } else { "NotMigratable" };
         assert_eq!(
             reason(&status, &Condition::StorageLiveMigratable),
-            "",
+            storage,
             "{vmi}"
         );
     }
 }
 
 #[test]
-fn guest_without_obstacles_is_migratable_where_there_are_other_nodes() {
-    let check = |vmi: Value, live: &str, storage: &str| {
-        let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
-        let mut status = VirtualMachineInstanceStatus::default();
+fn guests_with_state_outside_of_their_disks_do_not_migrate() {
+    let check = |domain: Value| {
+        for reach in [Reach::OtherNodes, Reach::OwnNode] {
+            let status = status_of(&json!({"spec": {"domain": domain}}), reach);
+            let live = reason(&status, &Condition::LiveMigratable);
+            assert_eq!(live, "LiveMigrationNotSupported", "{domain}");
+            let storage = reason(&status, &Condition::StorageLiveMigratable);
+            assert_eq!(storage, "NotMigratable", "{domain}");
+        }
+    };
+    check(json!({"cpu": {"dedicatedCpuPlacement": true}}));
+    check(json!({"devices": {"tpm": {"persistent": true}}}));
+    check(json!({"devices": {"filesystems": [{"name": "v", "virtiofs": {}}]}}));
+}
+
+#[test]
+fn guest_of_a_single_host_moves_within_it() {
+    let check = |vmi: Value, status: &str, reason: &str| {
+        let found = status_of(&vmi, Reach::OwnNode);
+        let found = conditions::find(&found.conditions, &Condition::LiveMigratable).unwrap();
+        let found = (found.status.as_str(), found.reason.as_deref());
+        assert_eq!(found, (status, Some(reason)), "{vmi}");
+    };
+    let moves = |vmi: Value| check(vmi, "True", "OnlyWithinNode");
+    let of_domain = |domain: Value| json!({"spec": {"domain": domain}});
+    moves(of_domain(json!({})));
+    // Another node is not needed to continue its CPU, and both pods have the files of the node.
+    moves(of_domain(json!({"cpu": {"model": "host-model"}})));
+    let with = |source: Value| {
+        let mut volume = source;
+        volume["name"] = json!("v");
+        json!({"spec": {"volumes": [volume],
+            "domain": {"devices": {"disks": [{"name": "v", "disk": {}}]}}}})
+    };
+    moves(with(json!({"persistentVolumeClaim": {"claimName": "c"}})));
+    moves(with(json!({"hostDisk": {"path": "/x", "type": "Disk"}})));
+    let vsock = of_domain(json!({"devices": {"autoattachVSOCK": true}}));
+    check(vsock.clone(), "False", "LiveMigrationNotSupported");
+    let elsewhere = status_of(&vsock, Reach::OtherNodes);
+    assert_eq!(reason(&elsewhere, &Condition::LiveMigratable), "");
+    let lun = json!({"disks": [{"name": "v", "lun": {"reservation": true}}]});
+    let lun = of_domain(json!({"devices": lun}));
+    check(lun, "False", "LiveMigrationNotSupported");
+    let bridge = json!({"spec": {"networks": [{"name": "n", "pod": {}}],
+        "domain": {"devices": {"interfaces": [{"name": "n", "bridge": {}}]}}}});
+    check(bridge, "False", "InterfaceNotLiveMigratable");
+}
+
+#[test]
+fn guest_on_a_macvlan_does_not_move_within_its_node() {
+    let vmi: VirtualMachineInstance = serde_json::from_value(json!({"spec": {
+        "networks": [{"name": "lan", "multus": {"networkName": "x"}}],
+        "domain": {"devices": {"interfaces": [{"name": "lan", "bridge": {}}]}},
+    }}))
+    .unwrap();
+    let now = Time(jiff::Timestamp::UNIX_EPOCH);
+    let lan = ["lan".to_owned()];
+    let (unknown, free, bound): (Option<&[String]>, _, _) = (None, Some(&[][..]), Some(&lan[..]));
+    let (within, tied) = ("OnlyWithinNode", "InterfaceNotLiveMigratable");
+    // Each row continues with the status of the one before.
+    let mut status = VirtualMachineInstanceStatus::default();
+    for (reach, bound_interfaces, is_true, expected) in [
+        (Reach::OwnNode, unknown, "True", within),
+        (Reach::OwnNode, bound, "False", tied),
+        // virt-handler was restarted.
+        (Reach::OwnNode, unknown, "False", tied),
+        (Reach::OwnNode, free, "True", within),
+        (Reach::OtherNodes, bound, "True", ""),
+        (Reach::OtherNodes, unknown, "True", ""),
+    ] {
         let input = Input {
             vmi: &vmi,
             host_model_is_obsolete: false,
-            can_migrate: true,
+            reach,
+            bound_interfaces,
         };
-        set(&mut status, &input, &Time(jiff::Timestamp::UNIX_EPOCH));
-        for (kind, expected) in [
-            (Condition::LiveMigratable, live),
-            (Condition::StorageLiveMigratable, storage),
-        ] {
-            let condition = conditions::find(&status.conditions, &kind).unwrap();
-            let reason = condition.reason.as_deref().unwrap_or_default();
-            assert_eq!(reason, expected, "{kind}");
-            let is_true = conditions::is_true(&status.conditions, &kind);
-            assert_eq!(is_true, expected.is_empty(), "{kind}");
-        }
-    };
-    check(json!({"spec": {"domain": {}}}), "", "");
-    let claim = json!({"spec": {
-        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
-        "domain": {"devices": {"disks": [{"name": "v", "disk": {}}]}},
-    }});
-    check(claim, "DisksNotLiveMigratable", "");
-    let pinned = json!({"spec": {"domain": {"cpu": {"dedicatedCpuPlacement": true}}}});
-    check(pinned, "LiveMigrationNotSupported", "NotMigratable");
-    let kept = json!({"spec": {"domain": {"devices": {"tpm": {"persistent": true}}}}});
-    check(kept, "LiveMigrationNotSupported", "NotMigratable");
-    let shared = json!({"filesystems": [{"name": "v", "virtiofs": {}}]});
-    let shared = json!({"spec": {"domain": {"devices": shared}}});
-    check(shared, "LiveMigrationNotSupported", "NotMigratable");
+        set(&mut status, &input, &now);
+        let found = conditions::find(&status.conditions, &Condition::LiveMigratable).unwrap();
+        let found = (&*found.status, found.reason.as_deref().unwrap_or_default());
+        assert_eq!(found, (is_true, expected), "{reach:?} {bound_interfaces:?}");
+    }
 }
 
 #[test]

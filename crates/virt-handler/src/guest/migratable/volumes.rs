@@ -5,7 +5,7 @@ use model::{Guest, Storage, Target};
 
 use reasons::Reason;
 
-use super::Obstacle;
+use super::{Obstacle, Reach};
 
 const READ_WRITE_MANY: &str = "ReadWriteMany";
 
@@ -16,7 +16,7 @@ pub(super) struct Assessment {
     pub(super) method: VirtualMachineInstanceMigrationMethod,
 }
 
-pub(super) fn assess(vmi: &VirtualMachineInstance) -> Assessment {
+pub(super) fn assess(vmi: &VirtualMachineInstance, reach: Reach) -> Assessment {
     use VirtualMachineInstanceMigrationMethod::{BlockMigration, LiveMigration};
     let migrated = vmi.status.as_ref().map(|status| &status.migrated_volumes);
     let is_migrated = |name: &str| {
@@ -37,6 +37,8 @@ pub(super) fn assess(vmi: &VirtualMachineInstance) -> Assessment {
     for volume in volumes.filter(|volume| is_writable(&guest, volume.name)) {
         let name = volume.name;
         let obstacle = match volume.source.storage() {
+            // Both pods have the same files.
+            Storage::Claim(_) | Storage::Host(_) if reach == Reach::OwnNode => continue,
             Storage::Claim(_) if is_migrated(name) || is_shared(vmi, name) => continue,
             Storage::Claim(_) => {
                 Some("is on a persistent volume claim without access mode ReadWriteMany")

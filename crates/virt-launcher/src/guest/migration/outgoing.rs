@@ -66,6 +66,7 @@ fn migration(plan: &MigrationPlan) -> Migration {
     Migration {
         flags: MigrationFlags {
             auto_converge: plan.auto_converge,
+            trusts_disks: plan.is_within_node,
             ..flags(&plan.copied_disks)
         },
         parameters: MigrationParameters {
@@ -83,6 +84,9 @@ impl Guest {
         }
         if self.migrations.task.is_some() {
             return Err(Refusal::Migrating);
+        }
+        if self.dumps.is_running() {
+            return Err(Refusal::Dumping);
         }
         if self.store.is_receiving() {
             return Err(Refusal::Receiving);

@@ -29,6 +29,9 @@ pub(crate) async fn image_upload(
     flags.volume_mode()?;
     // A wrong path should not leave a volume behind.
     std::fs::File::open(file).with_context(|| format!("read {}", file.display()))?;
+    if flags.datasource {
+        require_data_sources(cluster).await?;
+    }
     prepare(cluster, printer, flags).await?;
     let limit = Duration::from_secs(flags.wait_secs);
     wait::until_writable(cluster, kind, name, limit).await?;
@@ -130,6 +133,10 @@ async fn upload(
     let (_, name) = flags.kind_and_name()?;
     let mut attempt = 0;
     loop {
+        // The answer to the last attempt may have been lost.
+        if attempt > 0 && wait::is_processed(cluster, name).await? {
+            return Ok(());
+        }
         let token = token(cluster, name).await?;
         let error = match send::send(proxy, &token, file, printer).await {
             Ok(()) => return Ok(()),
@@ -163,6 +170,18 @@ async fn token(cluster: &Cluster, claim: &str) -> Result<String> {
     Ok(token.to_owned())
 }
 
+async fn require_data_sources(cluster: &Cluster) -> Result<()> {
+    let group = objects::find(cluster, "/apis/cdi.kubevirt.io/v1beta1").await?;
+    let group = group.unwrap_or_default();
+    let mut kinds = group["resources"].as_array().into_iter().flatten();
+    if kinds.any(|one| one["name"] == "datasources") {
+        return Ok(());
+    }
+    bail!(
+        "--datasource: this server has no data sources (datasources.cdi.kubevirt.io): leave it out"
+    )
+}
+
 async fn make_data_source(cluster: &Cluster, flags: &ImageUpload, name: &str) -> Result<()> {
     let namespace = &cluster.namespace;
     let path = objects::DATA_SOURCE.named(namespace, name);
@@ -173,4 +192,75 @@ async fn make_data_source(cluster: &Cluster, flags: &ImageUpload, name: &str) ->
         objects::create(cluster, &objects::DATA_SOURCE.all(namespace), &source).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use tokio::sync::mpsc;
+
+    use super::super::cli::Disk;
+    use super::*;
+
+    /// A server that has one claim and gives tokens; and the paths that it was asked for.
+    fn server(claim: serde_json::Value) -> (Cluster, mpsc::UnboundedReceiver<String>) {
+        let (noted, paths) = mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let answer = if path.ends_with("/uploadtokenrequests") {
+                json!({"status": {"token": "t"}})
+            } else {
+                claim.clone()
+            };
+            noted.send(path).unwrap();
+            let found = !answer.is_null();
+            let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
+            if !found {
+                *response.status_mut() = StatusCode::NOT_FOUND;
+            }
+            std::future::ready(Ok::<_, kube::Error>(response))
+        });
+        let cluster = Cluster {
+            client: kube::Client::new(service, "tests"),
+            namespace: "tests".to_owned(),
+        };
+        (cluster, paths)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn upload_whose_answer_was_lost_is_not_repeated() {
+        let done = json!({"metadata": {"annotations": {"cdi.kubevirt.io/storage.pod.phase": "Succeeded"}}});
+        let (cluster, mut paths) = server(done);
+        let flags = ImageUpload::of_disk(Disk {
+            file: Path::new("Cargo.toml"),
+            data_volume: "disk",
+            size: "1Gi",
+            proxy_url: None,
+            insecure: false,
+        });
+        let unreachable = Proxy {
+            url: "http://127.0.0.1:1".to_owned(),
+            insecure: false,
+            authorities: None,
+        };
+        let file = Path::new("Cargo.toml");
+        upload(&cluster, Printer, &flags, &unreachable, file)
+            .await
+            .unwrap();
+        let mut tokens = 0;
+        while let Ok(path) = paths.try_recv() {
+            tokens += usize::from(path.ends_with("/uploadtokenrequests"));
+        }
+        assert_eq!(tokens, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn claim_that_is_gone_is_not_waited_for() {
+        let (cluster, mut paths) = server(serde_json::Value::Null);
+        let error = wait::until_processed(&cluster, "disk").await.unwrap_err();
+        assert!(error.to_string().contains("deleted"), "{error:#}");
+        assert!(paths.try_recv().is_ok());
+        paths.try_recv().unwrap_err();
+    }
 }

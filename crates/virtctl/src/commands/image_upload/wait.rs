@@ -64,8 +64,11 @@ pub(super) async fn until_writable(
 pub(super) async fn until_processed(cluster: &Cluster, name: &str) -> Result<()> {
     let deadline = Instant::now() + PROCESSING;
     loop {
-        let phase = claim_annotation(cluster, name, annotations::CDI_POD_PHASE).await?;
-        if phase.as_deref() == Some("Succeeded") {
+        let path = objects::CLAIM.named(&cluster.namespace, name);
+        let Some(claim) = objects::find(cluster, &path).await? else {
+            bail!("claim {name} was deleted before the uploaded data was processed");
+        };
+        if has_data(&claim) {
             return Ok(());
         }
         if Instant::now() >= deadline {
@@ -73,6 +76,17 @@ pub(super) async fn until_processed(cluster: &Cluster, name: &str) -> Result<()>
         }
         sleep(POLL).await;
     }
+}
+
+/// Whether the data that was sent is on the volume.
+pub(super) async fn is_processed(cluster: &Cluster, name: &str) -> Result<bool> {
+    let path = objects::CLAIM.named(&cluster.namespace, name);
+    let claim = objects::find(cluster, &path).await?;
+    Ok(claim.is_some_and(|claim| has_data(&claim)))
+}
+
+fn has_data(claim: &Value) -> bool {
+    claim["metadata"]["annotations"][annotations::CDI_POD_PHASE] == "Succeeded"
 }
 
 async fn claim_annotation(

@@ -3,8 +3,9 @@
 
 mod server;
 
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
+use super::memory_dump;
 use crate::{
     cli::{self, Cli, Command},
     connect::Cluster,
@@ -82,6 +83,23 @@ transcripts! {
     exports
     memory_dumps
     guestfs
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_dump_that_takes_too_long_is_given_up_with_its_phase() {
+    let mut server = Server::default();
+    let cluster = Cluster {
+        client: server.client(),
+        namespace: "tests".to_owned(),
+    };
+    let limit = Duration::from_mins(2);
+    let given_up = memory_dump::until_dumped(&cluster, "dump-hangs", limit).await;
+    assert_eq!(
+        given_up.unwrap_err().to_string(),
+        "the memory dump of dump-hangs is not complete after 2 minutes (phase InProgress): see \
+         `kubectl describe vm dump-hangs`"
+    );
+    assert_eq!(server.requests().lines().count(), 121);
 }
 
 #[tokio::test(start_paused = true)]

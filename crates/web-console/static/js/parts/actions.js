@@ -1,47 +1,47 @@
 // The buttons of a VM.
 
 import { call } from "../api.js";
-import { element, fill } from "../dom.js";
-import { may } from "../rights.js";
-import { confirm } from "./dialog.js";
+import { element, refresh } from "../dom.js";
+import { ask, confirm } from "./dialog.js";
+import { guard } from "./guard.js";
 import { notify } from "./notice.js";
-import { DELETE, requestOf, rightOf, VERBS } from "./verbs.js";
+import { DELETE, requestOf, rightOf } from "./verbs.js";
 
 /// Draws the buttons that apply to the VM into `group`. Those that the user has no right to are disabled
 /// and say so.
-export function drawActions(group, machine, { verbs = [...VERBS, DELETE] } = {}) {
-  const buttons = verbs.filter((verb) => verb.applies(machine)).map((verb) => button(verb, machine));
-  fill(group, buttons);
+export function drawActions(group, machine, verbs) {
+  const buttons = verbs.filter((verb) => verb.applies(machine)).map((verb) => verbButton(verb, machine));
+  refresh(group, buttons);
+  return buttons.length;
 }
 
-function button(verb, machine) {
+export function verbButton(verb, machine) {
   const attributes = {
-    type: "button", "data-key": `${verb.name}/${machine.namespace}/${machine.name}`, "data-verb": verb.name,
-    "aria-label": `${verb.label} ${machine.name}`, class: verb === DELETE ? "danger" : undefined,
+    type: "button", "data-key": `${verb.name}/${machine.namespace}/${verb.of ?? machine.name}`, "data-verb": verb.name,
+    "aria-label": `${verb.label} ${verb.of ?? machine.name}`, class: verb === DELETE ? "danger" : undefined,
     on: { click: () => run(verb, machine, made) },
   };
   const made = element("button", attributes, verb.label);
-  may(rightOf(verb, machine)).then((allowed) => {
-    made.dataset.checked = "true";
-    if (allowed) return;
-    made.disabled = true;
-    const { resource, subresource } = rightOf(verb, machine);
-    const right = subresource ? `${resource}/${subresource}` : `${resource}, verb delete`;
-    made.title = `You have no right to ${right} in namespace ${machine.namespace}.`;
-  });
-  return made;
+  return guard(made, rightOf(verb, machine));
 }
 
 async function run(verb, machine, made) {
   const { name, namespace } = machine;
-  if (verb.ask && !(await confirm({ title: `${verb.label} ${name}?`, text: verb.ask, action: verb.label }))) return;
-  made.disabled = true;
   const [method, path] = requestOf(verb, machine);
+  const send = (values) => call(method, path, method === "PUT" ? { body: JSON.stringify(verb.body?.(values) ?? {}) } : {});
+  const title = `${verb.label}: ${verb.of ?? name}`;
+  const done = () => notify(`${namespace}/${name} ${verb.done}.`);
+  if (verb.fields) {
+    const isDone = await ask({ title, text: verb.ask, fields: verb.fields(machine), action: verb.label, submit: send });
+    return isDone && done();
+  }
+  if (verb.ask && !(await confirm({ title: `${verb.label} ${verb.of ?? name}?`, text: verb.ask, action: verb.label }))) return;
+  made.disabled = true;
   try {
-    await call(method, path, method === "PUT" ? { body: "{}" } : {});
-    notify(`${namespace}/${name} ${verb.done}.`);
+    await send({});
+    done();
   } catch (error) {
-    notify(`${verb.label} ${name}: ${error.message}`, "bad");
+    notify(`${title}: ${error.message}`, "bad");
   } finally {
     made.disabled = false;
   }

@@ -1,9 +1,7 @@
-// The operations on a VM, as data: when each applies, and its request.
+// The operations on a VM, as data: when each applies, what it asks for, and its request.
 
-import { collection, subresource, VMIS, VMS } from "../api.js";
-import { isActive, isPaused, isRunning } from "./status.js";
-
-const SUBRESOURCES = "subresources.kubevirt.io";
+import { call, collection, subresource, SUBRESOURCES, VMIS, VMS } from "../api.js";
+import { condition, isActive, isPaused, isRunning } from "./status.js";
 
 export const VERBS = [
   {
@@ -29,9 +27,41 @@ export const VERBS = [
     applies: ({ vmi }) => isRunning(vmi) && isPaused(vmi),
   },
   {
+    name: "migrate", label: "Migrate", plural: VMS, done: "is moving to another pod",
+    applies: ({ vm, vmi }) => vm && isRunning(vmi) && condition(vmi, "LiveMigratable")?.status === "True",
+    ask: "The guest moves to another pod, on another node if there is one, while it runs.",
+  },
+];
+
+/// Those that are needed rarely.
+export const MORE = [
+  {
     name: "softreboot", label: "Reboot", plural: VMIS, done: "was asked to reboot",
     applies: ({ vmi }) => isRunning(vmi) && !isPaused(vmi),
     ask: "The guest is asked to reboot, by its guest agent or the power button.",
+  },
+  {
+    name: "reset", label: "Reset", plural: VMIS, done: "was reset",
+    applies: ({ vmi }) => isRunning(vmi),
+    ask: "The guest begins anew at once, as by a reset button; what it has not written is lost.",
+  },
+  {
+    name: "poweroff", label: "Switch off", plural: VMS, call: "stop", done: "is switched off",
+    applies: ({ vm, vmi }) => vm && isActive(vmi),
+    ask: "The guest is switched off at once; what it has not written is lost.",
+    body: () => ({ gracePeriod: 0 }),
+  },
+  {
+    name: "memorydump", label: "Dump memory", plural: VMS, done: "writes its memory to the claim",
+    applies: ({ vm, vmi }) => vm && isRunning(vmi) && !vm.status?.memoryDumpRequest,
+    ask: "The memory of the guest is written to a claim, which must be larger than the memory.",
+    fields: ({ namespace }) => [{ name: "claimName", label: "Claim", suggest: claims(namespace) }],
+    body: ({ claimName }) => ({ claimName }),
+  },
+  {
+    name: "removememorydump", label: "Release dump", plural: VMS, done: "releases the claim of its dump",
+    applies: ({ vm }) => vm?.status?.memoryDumpRequest,
+    ask: "The VM no longer uses the claim of its memory dump. The claim and the dump stay.",
   },
 ];
 
@@ -41,12 +71,37 @@ export const DELETE = {
   ask: "The VM and its guest are deleted. Volumes of their own, such as claims, stay.",
 };
 
+export const ATTACH = {
+  name: "addvolume", label: "Attach a claim", done: "gets the volume",
+  applies: ({ vm, vmi }) => (vm ? !vm.metadata.deletionTimestamp : isRunning(vmi)),
+  ask: "The claim becomes a disk of the VM, at once if the guest runs.",
+  fields: ({ namespace }) => [
+    { name: "claimName", label: "Claim", suggest: claims(namespace) },
+    { name: "bus", label: "Bus", options: ["virtio", "scsi", "sata"] },
+  ],
+  body: ({ claimName, bus }) => ({
+    name: claimName,
+    disk: { disk: { bus }, serial: claimName },
+    volumeSource: { persistentVolumeClaim: { claimName, hotpluggable: true } },
+  }),
+};
+
+/// Takes a volume away that was attached.
+export function detach(volume) {
+  return {
+    name: "removevolume", label: "Detach", of: volume, done: `loses the volume ${volume}`,
+    applies: () => true,
+    ask: "The guest loses the disk; unmount it there first. The claim stays.",
+    body: () => ({ name: volume }),
+  };
+}
+
 /// The request of a verb for a VM: method and path.
 export function requestOf(verb, { namespace, name, vm }) {
   if (verb === DELETE) {
     return ["DELETE", `${collection(vm ? VMS : VMIS, namespace)}/${name}`];
   }
-  return ["PUT", subresource(verb.plural, { namespace, name }, verb.name)];
+  return ["PUT", subresource(pluralOf(verb, vm), { namespace, name }, verb.call ?? verb.name)];
 }
 
 /// The right that a verb needs, as `resourceAttributes`.
@@ -54,5 +109,22 @@ export function rightOf(verb, { namespace, name, vm }) {
   if (verb === DELETE) {
     return { group: "kubevirt.io", resource: vm ? VMS : VMIS, verb: "delete", namespace, name };
   }
-  return { group: SUBRESOURCES, resource: verb.plural, subresource: verb.name, verb: "update", namespace, name };
+  const resource = pluralOf(verb, vm);
+  return { group: SUBRESOURCES, resource, subresource: verb.call ?? verb.name, verb: "update", namespace, name };
+}
+
+/// A verb without a plural changes the VM, or a VMI that has none.
+function pluralOf(verb, vm) {
+  return verb.plural ?? (vm ? VMS : VMIS);
+}
+
+/// The claims of a namespace; without the right to list them the user types the name.
+async function claims(namespace) {
+  try {
+    const { items } = await call("GET", `/api/v1/namespaces/${namespace}/persistentvolumeclaims`);
+    return items.map(({ metadata }) => metadata.name);
+  } catch (error) {
+    if (error.code !== 403) throw error;
+    return [];
+  }
 }

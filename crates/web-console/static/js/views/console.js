@@ -20,7 +20,13 @@ export function console_(main, { namespace, name }) {
     let wasOpen = false;
     again.hidden = true;
     state.textContent = "Connecting…";
-    const mine = (socket = openStream({ namespace, name }, "console"));
+    let mine;
+    try {
+      mine = socket = openStream({ namespace, name }, "console");
+    } catch (error) {
+      state.textContent = error.message;
+      return;
+    }
     mine.addEventListener("open", () => {
       wasOpen = true;
       state.textContent = "Connected. Ctrl+] leaves the console.";
@@ -39,6 +45,6 @@ export function console_(main, { namespace, name }) {
   return () => {
     const closed = socket;
     socket = undefined;
-    closed.close();
+    closed?.close();
   };
 }

@@ -5,6 +5,7 @@ import { emptyForm } from "../create/examples.js";
 import { fieldOf, FIELDS } from "../create/fields.js";
 import { vmOf } from "../create/object.js";
 import { faults, lineOf } from "../create/place.js";
+import { sourceField } from "../create/source.js";
 import { yaml } from "../create/yaml.js";
 import { element, fill } from "../dom.js";
 import { namespaceField } from "../parts/namespace.js";
@@ -16,8 +17,8 @@ export function create(main) {
   const start = emptyForm();
   const controls = new Map(FIELDS.map((field) => [field.name, control(field, start[field.name])]));
   const formPart = element("div", {}, [...controls.values()].map(({ row }) => row));
-  const source = element("textarea", { id: "source", rows: "26", spellcheck: "false", "aria-describedby": "problems" });
-  const yamlPart = element("div", { class: "field", hidden: true }, element("label", { for: "source" }, "VirtualMachine"), source);
+  const { area: source, part: yamlPart, atLine } = sourceField("VirtualMachine");
+  yamlPart.hidden = true;
   const problems = element("ul", { id: "problems", class: "error", role: "alert" });
   const buttons = ["Form", "YAML"].map((label) =>
     element("button", { type: "button", role: "tab", "aria-selected": String(label === "Form"), "data-tab": label,
@@ -77,15 +78,6 @@ export function create(main) {
     return null;
   }
 
-  function atLine({ field, message }) {
-    const line = lineOf(source.value, field);
-    source.setAttribute("aria-invalid", "true");
-    const text = `${field}: ${message}`;
-    if (line < 0) return element("li", {}, text);
-    const click = () => select(source, line);
-    return element("li", {}, element("button", { type: "button", class: "quiet", on: { click } }, `Line ${line + 1}`), text);
-  }
-
   const check = element("button", { type: "button", id: "check", on: { click: () => submit({ dryRun: true }) } }, "Check");
   const onSubmit = (event) => (event.preventDefault(), submit({ dryRun: false }));
   fill(main,
@@ -126,11 +118,4 @@ async function offerSizes(select) {
 function namespaceIn(source) {
   const line = lineOf(source, "metadata.namespace");
   return source.split("\n")[line]?.match(/^\s+namespace:\s*["']?([a-z0-9.-]+)/)?.[1];
-}
-
-function select(area, line) {
-  const before = area.value.split("\n").slice(0, line).join("\n").length + (line > 0 ? 1 : 0);
-  const length = area.value.split("\n")[line].length;
-  area.focus();
-  area.setSelectionRange(before, before + length);
 }

@@ -1,28 +1,40 @@
 // Everything about one VM.
 
-import { collection, VMIS, VMS } from "../api.js";
+import { collection, SUBRESOURCES, VMIS, VMS } from "../api.js";
+import { SNAPSHOTS } from "../copies.js";
 import { yaml } from "../create/yaml.js";
-import { element, fill } from "../dom.js";
-import { drawActions } from "../parts/actions.js";
+import { element, fill, refresh } from "../dom.js";
+import { drawActions, verbButton } from "../parts/actions.js";
 import { conditions } from "../parts/conditions.js";
 import { events } from "../parts/events.js";
+import { guard } from "../parts/guard.js";
 import { interfaces } from "../parts/interfaces.js";
 import { badge, isRunning, statusOf } from "../parts/status.js";
-import { summary } from "../parts/summary.js";
+import { sizeOf, summary } from "../parts/summary.js";
+import { figures } from "../parts/usage.js";
+import { ATTACH, DELETE, MORE, VERBS } from "../parts/verbs.js";
 import { volumes } from "../parts/volumes.js";
 import { followWhy } from "../parts/why.js";
+import { followUsage } from "../usage.js";
 import { watch } from "../watch.js";
 
 export function detail(main, { namespace, name }) {
-  const state = { events: [], failures: {} };
+  const state = { events: [], failures: {}, usage: new Map() };
   const section = (label) => element("section", { class: "card", "aria-label": label });
   const parts = {
     title: element("h1", {}), status: element("span", { role: "status" }), links: element("div", { class: "group" }),
     actions: element("div", { class: "group", role: "group", "aria-label": "Actions" }),
-    summary: section("Summary"), why: section("Why"), conditions: section("Conditions"), volumes: section("Disks"),
+    more: element("div", { class: "group menu", role: "group", "aria-label": "More actions" }),
+    usage: section("Usage"), summary: section("Summary"), why: section("Why"), conditions: section("Conditions"), volumes: section("Disks"),
     interfaces: section("Networks"), events: section("Events"), object: section("Object"),
   };
   const error = element("p", { class: "error", role: "alert" });
+  const others = element("details", { class: "more", hidden: true }, element("summary", { class: "button" }, "More"), parts.more);
+  // Before the button opens a dialog, which gives the focus back when it closes.
+  parts.more.addEventListener("click", () => {
+    others.open = false;
+    others.firstElementChild.focus();
+  }, true);
   const text = element("pre", { tabindex: "0" });
   const object = element("details", {}, element("summary", {}, "YAML"), text);
   fill(parts.object, object);
@@ -51,21 +63,27 @@ export function detail(main, { namespace, name }) {
     drawFailures();
     const spec = vmi?.spec ?? vm.spec.template?.spec;
     const machine = { namespace, name, vm, vmi };
-    const status = statusOf(vm, vmi);
-    if (parts.status.textContent !== status) fill(parts.status, badge(status));
-    drawActions(parts.actions, machine);
-    fill(parts.summary, element("h2", {}, "Summary"), summary(machine));
-    fill(parts.conditions, element("h2", {}, "Conditions"),
-      conditions([{ kind: "VM", object: vm }, { kind: "VMI", object: vmi }]));
-    fill(parts.volumes, element("h2", {}, "Disks"), volumes(spec, vmi));
-    fill(parts.interfaces, element("h2", {}, "Networks"), interfaces(spec, vmi));
-    fill(parts.events, element("h2", {}, "Events"), events(state.events));
-    const link = (view, label) =>
-      element("a", { class: "button", href: `#/${view}/${namespace}/${name}`, "data-key": view }, label);
-    fill(parts.links, isRunning(vmi) && [link("console", "Console"),
-      vmi.spec.domain.devices?.autoattachGraphicsDevice !== false && link("screen", "Screen")]);
+    const part = (section, label, ...content) => refresh(section, element("h2", {}, label), ...content);
+    refresh(parts.status, badge(statusOf(vm, vmi)));
+    drawActions(parts.actions, machine, [...VERBS, DELETE]);
+    others.hidden = drawActions(parts.more, machine, MORE) === 0;
+    part(parts.summary, "Summary", summary(machine));
+    part(parts.conditions, "Conditions", conditions([{ kind: "VM", object: vm }, { kind: "VMI", object: vmi }]));
+    part(parts.volumes, "Disks", volumes(machine),
+      ATTACH.applies(machine) && element("div", { class: "group" }, verbButton(ATTACH, machine)));
+    part(parts.interfaces, "Networks", interfaces(spec, vmi));
+    part(parts.events, "Events", events(state.events));
+    refresh(parts.links, links(machine));
+    drawUsage();
     drawObject();
     askWhy();
+  }
+
+  function drawUsage() {
+    const { vm, vmi } = state;
+    parts.usage.hidden = !isRunning(vmi);
+    if (parts.usage.hidden) return;
+    refresh(parts.usage, element("h2", {}, "Usage"), figures(state.usage.get(vmi.metadata.uid), sizeOf({ vm, vmi })));
   }
 
   /// Each watch fails and recovers by itself.
@@ -81,14 +99,30 @@ export function detail(main, { namespace, name }) {
     watch(`/api/v1/namespaces/${namespace}/events`, about, {
       onError: onErrorOf("events"), onObjects: (list) => ((state.events = list), draw()),
     }),
+    followUsage(() => (isRunning(state.vmi) ? [state.vmi] : []), (usage) => ((state.usage = usage), drawUsage())),
   ];
 
   parts.title.textContent = name;
   fill(main,
     element("div", { class: "bar" }, parts.title, parts.status,
-      element("span", { class: "grow help" }, namespace), parts.links, parts.actions),
-    error, parts.why,
+      element("span", { class: "grow help" }, namespace), parts.links, parts.actions, others),
+    error, parts.why, parts.usage,
     element("div", { class: "columns" }, parts.summary, parts.interfaces),
     parts.volumes, parts.conditions, parts.events, parts.object);
   return () => stops.forEach((stop) => stop());
+}
+
+/// Links to the other views of the VM.
+function links({ namespace, name, vm, vmi }) {
+  const link = (view, label, right) =>
+    guard(element("a", { class: "button", href: `#/${view}/${namespace}/${name}`, "data-key": view }, label),
+      { namespace, name, ...right });
+  const stream = (subresource) => ({ group: SUBRESOURCES, resource: VMIS, subresource, verb: "get" });
+  const hasScreen = vmi?.spec.domain.devices?.autoattachGraphicsDevice !== false;
+  return [
+    isRunning(vmi) && link("console", "Console", stream("console")),
+    isRunning(vmi) && hasScreen && link("screen", "Screen", stream("vnc")),
+    vm && link("edit", "Edit", { group: "kubevirt.io", resource: VMS, verb: "update" }),
+    vm && link("copies", "Snapshots", { group: SNAPSHOTS, resource: "virtualmachinesnapshots", verb: "list", name: undefined }),
+  ];
 }

@@ -1,14 +1,17 @@
 // All VMs with their status, live.
 
 import { collection, VMIS, VMS } from "../api.js";
-import { element, fill } from "../dom.js";
+import { element, fill, refresh } from "../dom.js";
 import { drawActions } from "../parts/actions.js";
 import { age } from "../parts/age.js";
+import { guard } from "../parts/guard.js";
 import { namespaceField } from "../parts/namespace.js";
-import { badge, statusOf } from "../parts/status.js";
+import { badge, isRunning, statusOf } from "../parts/status.js";
 import { table } from "../parts/table.js";
+import { percent, size } from "../parts/usage.js";
 import { VERBS } from "../parts/verbs.js";
 import { ownNamespace } from "../session.js";
+import { followUsage } from "../usage.js";
 import { watch } from "../watch.js";
 
 const QUICK = VERBS.filter(({ name }) => ["start", "stop"].includes(name));
@@ -28,7 +31,7 @@ export function machines(vms, vmis) {
 }
 
 export function list(main) {
-  const state = { vms: [], vmis: [], loaded: 0 };
+  const state = { vms: [], vmis: [], loaded: 0, usage: new Map() };
   let stop = () => {};
   const filter = element("input", {
     id: "filter", type: "search", placeholder: "Name or status; press / to type here", "aria-label": "Filter", on: { input: draw },
@@ -38,6 +41,7 @@ export function list(main) {
     on: { change: () => follow(namespace[0].value.trim()) },
   });
   const error = element("p", { class: "error", role: "alert" });
+  const toCreate = element("div", {});
   const body = element("div", { class: "card", "aria-busy": "true" }, "Reading…");
 
   function draw() {
@@ -45,16 +49,19 @@ export function list(main) {
     const shown = machines(state.vms, state.vmis).filter(({ name, vm, vmi }) =>
       `${name} ${statusOf(vm, vmi)}`.toLowerCase().includes(wanted));
     const columns = ["Name", "Status", { name: "Namespace", optional: true }, { name: "Node", optional: true },
-      "Address", { name: "Age", optional: true }, "Actions"];
+      "Address", { name: "CPU", optional: true }, { name: "Memory", optional: true }, { name: "Age", optional: true }, "Actions"];
     const nothing = state.loaded < 2 ? "Reading…" : wanted ? "No VM matches the filter." : "There is no VM here yet.";
     body.setAttribute("aria-busy", String(state.loaded < 2));
-    fill(body, table("Virtual machines", columns, shown.map(row), nothing));
+    const rows = shown.map((machine) => row(machine, state.usage.get(machine.vmi?.metadata.uid)));
+    refresh(body, table("Virtual machines", columns, rows, nothing));
   }
 
   function follow(chosen, fallback) {
     stop();
     Object.assign(state, { vms: [], vmis: [], loaded: 0 });
     sessionStorage.setItem(CHOSEN, chosen);
+    const right = { group: "kubevirt.io", resource: VMS, verb: "create", namespace: chosen || ownNamespace() };
+    fill(toCreate, guard(element("a", { class: "button", href: "#/create", "data-key": "create" }, "Create"), right));
     const onError = (failure) => {
       if (failure?.code === 403 && !chosen && !fallback) {
         namespace[0].value = ownNamespace();
@@ -82,19 +89,24 @@ export function list(main) {
       element("h1", { class: "grow" }, "Virtual machines"),
       element("div", {}, element("label", { for: "namespace" }, "Namespace"), namespace),
       element("div", { class: "grow" }, element("label", { for: "filter" }, "Filter"), filter),
-      element("a", { class: "button", href: "#/create" }, "Create")),
+      toCreate),
     error, body);
   follow(namespace[0].value.trim());
-  return () => stop();
+  const stopUsage = followUsage(() => state.vmis.filter(isRunning), (usage) => ((state.usage = usage), draw()));
+  return () => {
+    stop();
+    stopUsage();
+  };
 }
 
-function row(machine) {
+function row(machine, usage) {
   const { namespace, name, vm, vmi } = machine;
   const actions = element("div", { class: "group" });
-  drawActions(actions, machine, { verbs: QUICK });
+  drawActions(actions, machine, QUICK);
   const link = { href: `#/vm/${namespace}/${name}`, "data-key": `vm/${namespace}/${name}` };
   return [
     element("a", link, name), badge(statusOf(vm, vmi)), namespace, vmi?.status?.nodeName,
-    vmi?.status?.interfaces?.[0]?.ipAddress, age((vm ?? vmi).metadata.creationTimestamp), actions,
+    vmi?.status?.interfaces?.[0]?.ipAddress, usage && !usage.problem && percent(usage.millicores),
+    usage && !usage.problem && size(usage.memory), age((vm ?? vmi).metadata.creationTimestamp), actions,
   ];
 }

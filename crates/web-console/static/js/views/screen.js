@@ -25,7 +25,7 @@ export function screen(main, { namespace, name }) {
   async function connect() {
     again.hidden = true;
     state.textContent = "Connecting…";
-    const mine = (socket = openStream({ namespace, name }, "vnc"));
+    let mine;
     const onReady = (sender) => {
       send = sender;
       keys.disabled = false;
@@ -34,10 +34,11 @@ export function screen(main, { namespace, name }) {
       canvas.focus();
     };
     try {
+      mine = socket = openStream({ namespace, name }, "vnc");
       await view(mine, canvas, { onReady, endOf });
     } catch (error) {
       ignore();
-      mine.close();
+      mine?.close();
       if (mine !== socket) return;
       keys.disabled = true;
       state.textContent = error.message;
@@ -52,6 +53,6 @@ export function screen(main, { namespace, name }) {
     const closed = socket;
     socket = undefined;
     ignore();
-    closed.close();
+    closed?.close();
   };
 }

@@ -3,10 +3,12 @@
 use super::Browser;
 use crate::support::{Environment, user, vm, vmi};
 
-const VIEWS: [&str; 5] = [
+const VIEWS: [&str; 7] = [
     "#/",
     "#/create",
     "#/vm/default/tiny",
+    "#/edit/default/tiny",
+    "#/copies/default/tiny",
     "#/console/default/tiny",
     "#/screen/default/tiny",
 ];

@@ -56,3 +56,17 @@ async fn link_signs_in_once_and_the_list_is_live() {
     second.check_log(&["401 (Unauthorized)"]).await;
     environment.api.stop.cancel();
 }
+
+/// The key of the tab is still good: a new link would not help.
+#[tokio::test]
+async fn expired_credentials_do_not_end_the_session_of_the_tab() {
+    let environment = Environment::start(user()).await;
+    let browser = Browser::open(&environment.link()).await;
+    browser.fill("#namespace", "expired\n").await;
+    browser
+        .until_text("[role=alert]", "renew them, for example with kubectl")
+        .await;
+    browser.until_text("main h1", "Virtual machines").await;
+    browser.check_log(&["401 (Unauthorized)"]).await;
+    environment.api.stop.cancel();
+}

@@ -110,3 +110,73 @@ async fn buttons_start_stop_and_delete() {
     browser.check_log(&[]).await;
     environment.api.stop.cancel();
 }
+
+#[tokio::test]
+async fn usage_is_shown_and_volumes_come_and_go() {
+    let environment = Environment::start(user()).await;
+    let tiny = vm("tiny");
+    environment.create(tiny.clone()).await;
+    let guest = vmi("tiny");
+    environment.create_guest(guest.clone()).await;
+    let browser = Browser::open(&environment.link()).await;
+    let row = "tr:has([href='#/vm/default/tiny'])";
+    for figure in ["300 MiB", "50.0 %"] {
+        browser.until_text(row, figure).await;
+    }
+    browser.view("#/vm/default/tiny").await;
+    for figure in [
+        "50.0 % of 200 %",
+        "300 MiB for 1.0 GiB",
+        "2.0 KiB/s",
+        "3.0 KiB/s",
+    ] {
+        browser
+            .until_text("section[aria-label=Usage]", figure)
+            .await;
+    }
+    // Only a guest that can move has the button.
+    assert_eq!(
+        browser
+            .run("return document.querySelector('[data-verb=migrate]')")
+            .await,
+        json!(null)
+    );
+    let movable = json!([{"type": "LiveMigratable", "status": "True", "lastProbeTime": null, "lastTransitionTime": null}]);
+    environment
+        .merge(&guest, json!({"status": {"conditions": movable}}))
+        .await;
+    browser
+        .until("document.querySelector('[data-verb=migrate]') !== null")
+        .await;
+
+    browser.click("[data-verb=addvolume]").await;
+    browser.fill("#dialog-claimName", "extra").await;
+    browser.click("dialog button.main").await;
+    browser
+        .until_text("#notices", "default/tiny gets the volume")
+        .await;
+    let volumes = async || {
+        let object = environment.object(&tiny).await.unwrap();
+        object.data["spec"]["template"]["spec"]["volumes"].clone()
+    };
+    let claim = json!({"claimName": "extra", "hotpluggable": true});
+    assert_eq!(volumes().await[2]["persistentVolumeClaim"], claim);
+    browser.click("[aria-label='Detach extra']").await;
+    browser.click("dialog [value=yes]").await;
+    browser.until_text("#notices", "loses the volume").await;
+    assert_eq!(volumes().await.as_array().unwrap().len(), 2);
+
+    // An error stands in the dialog, which stays.
+    browser.click("summary.button").await;
+    browser.click("[data-verb=memorydump]").await;
+    browser.fill("#dialog-claimName", "none").await;
+    browser.click("dialog button.main").await;
+    browser
+        .until("document.querySelector('dialog [role=alert]').textContent !== ''")
+        .await;
+    browser.click("dialog button[type=button]").await;
+    browser
+        .until("document.querySelector('dialog') === null")
+        .await;
+    environment.api.stop.cancel();
+}

@@ -180,3 +180,69 @@ async fn keys_have_their_bytes_and_numbers() {
     }
     environment.api.stop.cancel();
 }
+
+#[tokio::test]
+async fn usage_is_computed_and_states_are_named() {
+    let (environment, browser) = browser().await;
+    let reading = |clock: u64, counter: u64| {
+        json!({
+            "clockMilliseconds": clock, "cpuMilliseconds": counter, "memoryBytes": 7,
+            "networkReceivedBytes": counter, "networkSentBytes": counter,
+        })
+    };
+    let cases = [
+        (json!(null), reading(1000, 5), json!({"memory": 7})),
+        (
+            reading(1000, 0),
+            reading(3000, 500),
+            json!({"memory": 7, "millicores": 250, "received": 250, "sent": 250}),
+        ),
+        (reading(1000, 500), reading(3000, 0), json!({"memory": 7})),
+        (reading(3000, 0), reading(1000, 500), json!({"memory": 7})),
+    ];
+    let given: Vec<Value> = cases
+        .iter()
+        .map(|(before, now, _)| json!([before, now]))
+        .collect();
+    // As JSON, a rate that is unknown is left out.
+    let function = "JSON.parse(JSON.stringify(module.usageOf(one[0] ?? undefined, one[1])))";
+    let found = map(&browser, "usage.js", function, json!(given)).await;
+    for ((.., expected), found) in cases.iter().zip(found) {
+        assert_eq!(found, *expected);
+    }
+
+    let sizes = json!([0, 1023, 1536, 314_572_800, 20_000_000_000_000_u64]);
+    let found = map(&browser, "parts/usage.js", "module.size(one)", sizes).await;
+    assert_eq!(found, ["0 B", "1023 B", "1.5 KiB", "300 MiB", "18 TiB"]);
+    let quantities = json!(["1Gi", "512M", "2048", "1.5Ki", "much", ""]);
+    let function = "module.bytesOf(one) ?? null";
+    let found = map(&browser, "parts/usage.js", function, quantities).await;
+    let expected = json!([1_073_741_824, 512_000_000, 2048, 1536, null, null]);
+    assert_eq!(json!(found), expected);
+
+    let condition = |kind: &str, status: &str, message: &str| json!({"conditions": [{"type": kind, "status": status, "message": message}]});
+    let cases = [
+        (json!({}), "Waiting"),
+        (json!({"phase": "InProgress"}), "InProgress"),
+        (json!({"readyToUse": true}), "Ready"),
+        (json!({"complete": true}), "Ready"),
+        (json!({"phase": "Succeeded"}), "Ready"),
+        (
+            json!({"phase": "InProgress", "error": {"message": "no space"}}),
+            "no space",
+        ),
+        (condition("Failure", "True", "too late"), "too late"),
+        (
+            condition("Ready", "False", "waits for its source"),
+            "waits for its source",
+        ),
+    ];
+    let given: Vec<&Value> = cases.iter().map(|(status, _)| status).collect();
+    let function = "module.stateOf({ metadata: {}, status: one })";
+    let found = map(&browser, "copies.js", function, json!(given)).await;
+    for ((status, expected), found) in cases.iter().zip(found) {
+        assert_eq!(found, *expected, "{status}");
+    }
+    browser.check_log(&[]).await;
+    environment.api.stop.cancel();
+}

@@ -1,7 +1,5 @@
 //! The pictures of the guide.
 
-use std::{fs, path::Path};
-
 use serde_json::json;
 
 use super::Browser;
@@ -34,28 +32,18 @@ async fn pictures_of_the_guide_can_be_made() {
     let browser = Browser::open(&environment.link()).await;
     browser.resize(960, 640).await;
     browser.until_text("tbody", "database").await;
+    browser.until_text("tbody", "50.0 %").await;
     browser
         .until("document.querySelectorAll('[data-verb]:not([data-checked])').length === 0")
         .await;
-    keep("list", &browser.screenshot().await);
+    browser.picture("list").await;
     browser.view("#/vm/default/database").await;
     browser
         .until("document.querySelector('[data-cause]') !== null")
         .await;
     browser.click("#theme").await;
     browser.click("#theme").await;
-    keep("details-dark", &browser.screenshot().await);
-    browser.view("#/console/default/debian").await;
-    browser.until_text(".terminal", "login: ").await;
-    keep("console", &browser.screenshot().await);
+    browser.picture("details-dark").await;
     browser.check_log(&[]).await;
     environment.api.stop.cancel();
-}
-
-fn keep(name: &str, picture: &[u8]) {
-    assert!(picture.starts_with(b"\x89PNG"));
-    if let Some(folder) = std::env::var_os("FERROVIRT_SCREENSHOTS") {
-        let file = Path::new(&folder).join(format!("web-console-{name}.png"));
-        fs::write(file, picture).unwrap();
-    }
 }

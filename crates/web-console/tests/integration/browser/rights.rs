@@ -20,13 +20,26 @@ async fn buttons_without_a_right_are_disabled_and_the_own_namespace_is_shown() {
             .await,
         "default"
     );
+    browser
+        .until("document.querySelector('[data-key=create][aria-disabled]') !== null")
+        .await;
     browser.view("#/vm/default/tiny").await;
     browser
-        .until("document.querySelectorAll('[data-verb][data-checked]').length >= 4")
+        .until("document.querySelectorAll('[data-verb][data-checked]').length >= 4 && !document.querySelector('[data-key]:not([data-checked])')")
         .await;
     let enabled = "return [...document.querySelectorAll('[data-verb]')]\
                    .filter(({ disabled }) => !disabled).map(({ dataset }) => dataset.verb).join()";
-    assert_eq!(browser.run(enabled).await, "stop");
+    assert_eq!(browser.run(enabled).await, "stop,poweroff");
+    // Links lead nowhere without the right to what they show.
+    let links = "return [...document.querySelectorAll('a[data-key]')].filter(({ href }) => href)\
+                 .map(({ dataset }) => dataset.key).join()";
+    assert_eq!(browser.run(links).await, "");
+    browser
+        .until_text(
+            "section[aria-label=Usage]",
+            "no right to virtualmachineinstances/usage",
+        )
+        .await;
     let title = browser
         .run("return document.querySelector('[data-verb=delete]').title")
         .await;

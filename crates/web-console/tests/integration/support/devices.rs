@@ -1,11 +1,14 @@
-//! Devices of a guest: a serial port that echoes, and a VNC server with one picture.
+//! Devices of a guest: a serial port that echoes, a VNC server with one picture, and counters.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::{
-    Router,
+    Json, Router,
     extract::ws::{Message, WebSocket, WebSocketUpgrade},
     response::Response,
     routing::get,
 };
+use serde_json::{Value, json};
 
 const PROTOCOL: &str = "plain.kubevirt.io";
 const BELOW: &str =
@@ -20,6 +23,18 @@ pub(super) fn router() -> Router {
     Router::new()
         .route(&format!("{BELOW}/console"), get(console))
         .route(&format!("{BELOW}/vnc"), get(vnc))
+        .route(&format!("{BELOW}/usage"), get(usage))
+}
+
+/// Counters of a guest that has used half a CPU since its start.
+async fn usage() -> Json<Value> {
+    static READINGS: AtomicU64 = AtomicU64::new(1);
+    let reading = READINGS.fetch_add(1, Ordering::Relaxed);
+    Json(json!({
+        "clockMilliseconds": reading * 1000, "cpuMilliseconds": reading * 500, "memoryBytes": 300 << 20,
+        "diskReadBytes": reading * 2048, "diskWrittenBytes": 0,
+        "networkReceivedBytes": reading * 3072, "networkSentBytes": 0,
+    }))
 }
 
 async fn console(upgrade: WebSocketUpgrade) -> Response {

@@ -9,7 +9,7 @@ use axum::{
     response::Response,
 };
 use embedded_api::Identity;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use test_cluster::TestApi;
 use tokio::net::TcpListener;
@@ -39,7 +39,8 @@ struct Server {
     log: Log,
 }
 
-/// Serves on a local port, with every request made by this user.
+/// Serves on a local port, with every request made by this user. Credentials are rejected in namespace
+/// `expired`.
 pub(super) async fn serve(api: &TestApi, verbs: Webhooks, user: Identity, log: Log) -> SocketAddr {
     let server = Server {
         objects: api.router(),
@@ -64,7 +65,16 @@ async fn answer(State(server): State<Server>, mut request: Request) -> Response 
     let path = request.uri().path().to_owned();
     let line = format!("{} {path}", request.method());
     server.log.0.lock().push((line, request.headers().clone()));
-    if path.ends_with("/console") || path.ends_with("/vnc") {
+    if path.contains("/namespaces/expired/") {
+        let mut rejected =
+            Response::new(Body::from(r#"{"kind":"Status","message":"Unauthorized"}"#));
+        *rejected.status_mut() = StatusCode::UNAUTHORIZED;
+        return rejected;
+    }
+    if ["/console", "/vnc", "/usage"]
+        .iter()
+        .any(|device| path.ends_with(device))
+    {
         return server.devices.oneshot(request).await.unwrap();
     }
     if path.starts_with("/apis/subresources.kubevirt.io/") {

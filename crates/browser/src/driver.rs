@@ -1,8 +1,10 @@
-//! A browser, controlled by `WebDriver`.
+//! Commands to a browser.
 
 use std::{
+    fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    path::Path,
     process::Stdio,
     time::Duration,
 };
@@ -28,11 +30,19 @@ const START: Duration = Duration::from_mins(2);
 const MODULES: Duration = Duration::from_secs(20);
 /// How often a page is loaded.
 const LOADS: usize = 5;
-/// How long a condition in the page may take to become true.
-const CONDITION: Duration = Duration::from_mins(1);
+/// How long a condition in the page may take to become true. Guests on a busy host start slowly.
+const CONDITION: Duration = Duration::from_mins(3);
+/// How long a script may take, so longer than any condition.
+const SCRIPT: Duration = Duration::from_mins(4);
+/// How often a click is tried on an element that the page replaces at that moment.
+const CLICKS: usize = 20;
+/// Errors of `WebDriver` after which the element is looked up again.
+const REPLACED: [&str; 2] = ["stale element reference", "no such element"];
 const READY: &str = "was started successfully on port ";
 
-pub(crate) struct Browser {
+/// A running browser; dropping it ends it.
+#[derive(Debug)]
+pub struct Browser {
     driver: SocketAddr,
     client: Client<HttpConnector, Body>,
     session: String,
@@ -42,7 +52,7 @@ pub(crate) struct Browser {
 
 impl Browser {
     /// Starts a browser with an empty profile and opens a page.
-    pub(crate) async fn open(url: &str) -> Self {
+    pub async fn open(url: &str) -> Self {
         let mut child = Command::new("chromedriver")
             .arg("--port=0")
             .stdin(Stdio::null())
@@ -118,7 +128,7 @@ impl Browser {
             "browserName": "chrome",
             "goog:chromeOptions": {"args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"},
-            "timeouts": {"script": u64::try_from(START.as_millis()).unwrap()},
+            "timeouts": {"script": u64::try_from(SCRIPT.as_millis()).unwrap()},
         }}});
         let made = tokio::time::timeout(START, self.request(Method::POST, "/session", &wanted));
         let made = made.await.expect("the browser starts");
@@ -130,6 +140,15 @@ impl Browser {
 
     /// A `WebDriver` command; its result.
     async fn request(&self, method: Method, path: &str, body: &Value) -> Value {
+        let answer = self.try_request(method, path, body).await;
+        answer.unwrap_or_else(|error| {
+            let failure = format!("{path} {body}: {}", error["message"]);
+            panic!("{}", failure.lines().next().unwrap_or_default())
+        })
+    }
+
+    /// A `WebDriver` command; its result or its error.
+    async fn try_request(&self, method: Method, path: &str, body: &Value) -> Result<Value, Value> {
         let sent = if method == Method::POST {
             body.to_string()
         } else {
@@ -144,10 +163,9 @@ impl Browser {
         let response = self.client.request(request).await.unwrap();
         let is_ok = response.status().is_success();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        let answer: Value = serde_json::from_slice(&bytes).unwrap();
-        let failure = format!("{path} {body}: {}", answer["value"]["message"]);
-        assert!(is_ok, "{}", failure.lines().next().unwrap_or_default());
-        answer["value"].clone()
+        let mut answer: Value = serde_json::from_slice(&bytes).unwrap();
+        let value = answer["value"].take();
+        if is_ok { Ok(value) } else { Err(value) }
     }
 
     async fn call(&self, method: Method, path: &str, body: Value) -> Value {
@@ -156,19 +174,19 @@ impl Browser {
     }
 
     /// Shows another view of the page.
-    pub(crate) async fn view(&self, hash: &str) {
+    pub async fn view(&self, hash: &str) {
         self.run(&format!("location.hash = {};", json!(hash))).await;
     }
 
     /// Runs statements of JavaScript; the value they return.
-    pub(crate) async fn run(&self, script: &str) -> Value {
+    pub async fn run(&self, script: &str) -> Value {
         let body = json!({"script": script, "args": []});
         self.call(Method::POST, "/execute/sync", body).await
     }
 
     /// Waits until an expression of JavaScript is true (it is evaluated for every frame), and returns its
     /// value. Fails with the text of the page.
-    pub(crate) async fn until(&self, expression: &str) -> Value {
+    pub async fn until(&self, expression: &str) -> Value {
         let limit = CONDITION.as_millis();
         let script = format!(
             "const done = arguments[0];
@@ -190,7 +208,7 @@ impl Browser {
     }
 
     /// Runs the body of an async function; the value it returns.
-    pub(crate) async fn run_async(&self, script: &str) -> Value {
+    pub async fn run_async(&self, script: &str) -> Value {
         let script = format!(
             "const done = arguments[0];
              (async () => {{ {script} }})().then(done, (error) => done({{ failed: String(error) }}));"
@@ -200,7 +218,7 @@ impl Browser {
     }
 
     /// Waits until the text of an element contains this.
-    pub(crate) async fn until_text(&self, selector: &str, text: &str) {
+    pub async fn until_text(&self, selector: &str, text: &str) {
         let expression = format!(
             "document.querySelector({})?.textContent.includes({})",
             json!(selector),
@@ -214,24 +232,39 @@ impl Browser {
         self.until(&is_there).await;
         let body = json!({"using": "css selector", "value": selector});
         let found = self.call(Method::POST, "/element", body).await;
-        let (_, id) = found.as_object().unwrap().iter().next().unwrap();
-        id.as_str().unwrap().to_owned()
+        id(&found)
     }
 
-    /// Clicks on an enabled element.
-    pub(crate) async fn click(&self, selector: &str) {
+    /// Clicks on an enabled element. A page that follows its objects may replace it just before.
+    pub async fn click(&self, selector: &str) {
         let is_ready = format!(
             "document.querySelector({})?.matches(':enabled, a, summary')",
             json!(selector)
         );
-        self.until(&is_ready).await;
-        let id = self.element(selector).await;
-        self.call(Method::POST, &format!("/element/{id}/click"), json!({}))
-            .await;
+        let mut error = Value::Null;
+        for _ in 0..CLICKS {
+            self.until(&is_ready).await;
+            match self.try_click(selector).await {
+                Ok(_) => return,
+                Err(failure) => error = failure,
+            }
+            let is_replaced = REPLACED.iter().any(|known| error["error"] == *known);
+            assert!(is_replaced, "click on {selector}: {error}");
+        }
+        panic!("click on {selector}: {error}");
+    }
+
+    async fn try_click(&self, selector: &str) -> Result<Value, Value> {
+        let session = format!("/session/{}", self.session);
+        let body = json!({"using": "css selector", "value": selector});
+        let path = format!("{session}/element");
+        let found = self.try_request(Method::POST, &path, &body).await?;
+        let path = format!("{session}/element/{}/click", id(&found));
+        self.try_request(Method::POST, &path, &json!({})).await
     }
 
     /// Replaces the text of a field by typing.
-    pub(crate) async fn fill(&self, selector: &str, text: &str) {
+    pub async fn fill(&self, selector: &str, text: &str) {
         let id = self.element(selector).await;
         self.call(Method::POST, &format!("/element/{id}/clear"), json!({}))
             .await;
@@ -241,7 +274,7 @@ impl Browser {
     }
 
     /// Presses and releases keys, one after the other, wherever the focus is.
-    pub(crate) async fn press(&self, keys: &[&str]) {
+    pub async fn press(&self, keys: &[&str]) {
         let press = |key: &&str| {
             [
                 json!({"type": "keyDown", "value": key}),
@@ -254,7 +287,7 @@ impl Browser {
     }
 
     /// Presses a key while another is held.
-    pub(crate) async fn press_with(&self, held: &str, key: &str) {
+    pub async fn press_with(&self, held: &str, key: &str) {
         let actions = [
             ("keyDown", held),
             ("keyDown", key),
@@ -266,20 +299,25 @@ impl Browser {
         self.call(Method::POST, "/actions", body).await;
     }
 
-    pub(crate) async fn resize(&self, width: u32, height: u32) {
+    pub async fn resize(&self, width: u32, height: u32) {
         let body = json!({"width": width, "height": height});
         self.call(Method::POST, "/window/rect", body).await;
     }
 
-    /// A picture of the window, as PNG.
-    pub(crate) async fn screenshot(&self) -> Vec<u8> {
+    /// Makes a picture of the window, a PNG. With `FERROVIRT_SCREENSHOTS=FOLDER` it is kept for the guide.
+    pub async fn picture(&self, name: &str) {
         let picture = self.call(Method::GET, "/screenshot", Value::Null).await;
-        STANDARD.decode(picture.as_str().unwrap()).unwrap()
+        let picture = STANDARD.decode(picture.as_str().unwrap()).unwrap();
+        assert!(picture.starts_with(b"\x89PNG"));
+        if let Some(folder) = std::env::var_os("FERROVIRT_SCREENSHOTS") {
+            let file = Path::new(&folder).join(format!("web-console-{name}.png"));
+            fs::write(file, picture).unwrap();
+        }
     }
 
     /// Fails if the page logged an error: one of a script, or a violation of the policy. `expected` are
     /// parts of errors that the test causes.
-    pub(crate) async fn check_log(&self, expected: &[&str]) {
+    pub async fn check_log(&self, expected: &[&str]) {
         let entries = self
             .call(Method::POST, "/se/log", json!({"type": "browser"}))
             .await;
@@ -291,6 +329,12 @@ impl Browser {
             assert!(entry["level"] != "SEVERE" || is_expected, "{text}");
         }
     }
+}
+
+/// The identifier of a found element.
+fn id(found: &Value) -> String {
+    let (_, id) = found.as_object().unwrap().iter().next().unwrap();
+    id.as_str().unwrap().to_owned()
 }
 
 /// Ends the browser, also when a test fails; the driver alone would leave it behind.

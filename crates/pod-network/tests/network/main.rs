@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed call fails the test")]
 
+mod secondary;
+
 use std::{
     collections::HashSet,
     net::{SocketAddr, TcpListener, TcpStream},
@@ -157,9 +159,13 @@ async fn pods_reach_each_other_and_are_masqueraded_outside() {
         let veth = host_net::Veth {
             name: "up0",
             bridge: "uplink",
+            mac: None,
+            mtu: 1450,
             peer: "eth0",
             peer_mac: MacAddress([2, 0, 0, 0, 0, 8]),
-            mtu: 1450,
+            peer_mtu: 1450,
+            hairpin: true,
+            alias: None,
         };
         let end = uplink.ensure_veth(net, &inside, &veth)?.peer;
         net.ensure_address(&end, "192.0.2.3/24".parse().unwrap())

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed call fails the test")]
 
+mod macvlan;
+
 use std::{
     io::{Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
@@ -170,7 +172,7 @@ fn handover() -> Plumbing {
             name: "net/ipv4/conf/all/arp_ignore".to_owned(),
             value: "1".to_owned(),
         }],
-        tables: vec![],
+        ..Plumbing::default()
     }
 }
 
@@ -204,9 +206,13 @@ async fn join(
         let veth = Veth {
             name: "v0",
             bridge: bridge_name,
+            mac: None,
+            mtu: 1400,
             peer: "eth0",
             peer_mac: MAC,
-            mtu: 1400,
+            peer_mtu: 1400,
+            hairpin: true,
+            alias: None,
         };
         let end = host.ensure_veth(pod, &inside, &veth)?.peer;
         pod.set_up("lo")?;

@@ -1,0 +1,126 @@
+//! Guests on secondary networks of the host.
+
+use e2e::{Console, VmManifest, tiny_vm, wait_for};
+use serde_json::{Value, json};
+
+use crate::{TestNamespace, test_namespace};
+
+const NETWORK: &str = "lan";
+const MAC: &str = "02:00:00:00:00:0b";
+
+/// A guest on the pod network and on the secondary one.
+fn on_both_networks(name: &str, lan: &Value) -> VmManifest {
+    let interfaces = json!([{"name": "default", "masquerade": {}}, lan]);
+    let networks = json!([
+        {"name": "default", "pod": {}},
+        {"name": NETWORK, "multus": {"networkName": NETWORK}},
+    ]);
+    tiny_vm(name)
+        .device("interfaces", interfaces)
+        .spec("networks", networks)
+}
+
+async fn waits_for_network(test: &TestNamespace, name: &str) {
+    let is_explained = |vmi: &Value| {
+        let conditions = vmi["status"]["conditions"].as_array();
+        let mut all = conditions.into_iter().flatten();
+        all.any(|one| one["type"] == "Synchronized" && one["reason"] == "NetworkDefinitionMissing")
+    };
+    wait_for(&test.vmis(), name, "NetworkDefinitionMissing", is_explained).await;
+}
+
+/// The address that the guest gets on its second interface.
+async fn address_on_lan(console: &mut Console) -> String {
+    let lease = "udhcpc -i eth1 -t 8 -T 1 -A 1 -n -q -s /etc/udhcpc >/dev/null 2>&1";
+    console
+        .shell(&format!("ip link set eth1 up; {lease}"))
+        .await;
+    let shown = console.shell("ip -o -4 address show dev eth1").await;
+    let mut words = shown.split_whitespace().skip_while(|word| *word != "inet");
+    let address = words.nth(1).and_then(|cidr| cidr.split('/').next());
+    address
+        .unwrap_or_else(|| panic!("no address: {shown}"))
+        .to_owned()
+}
+
+/// Sets the link of the second interface in the VM's template, and waits until the guest has it.
+async fn set_link(test: &TestNamespace, name: &str, state: &str) {
+    let path = "/spec/template/spec/domain/devices/interfaces/1/state";
+    let patch = json!([{"op": "add", "path": path, "value": state}]).to_string();
+    let patched = test
+        .kubectl(&["patch", "vm", name, "--type=json", "--patch", &patch])
+        .await;
+    patched.success();
+    let what = format!("link {state}");
+    let has_link = |vmi: &Value| vmi["status"]["interfaces"][1]["linkState"] == state;
+    wait_for(&test.vmis(), name, &what, has_link).await;
+}
+
+async fn pings(console: &mut Console, address: &str) {
+    let answer = console.shell(&format!("ping -c 2 -W 5 {address}")).await;
+    assert!(answer.contains(" 0% packet loss"), "{address}: {answer}");
+}
+
+#[tokio::test]
+async fn guests_reach_each_other_on_a_secondary_network_whose_link_goes_down_and_up() {
+    let test = test_namespace().await;
+    let fixed = json!({"name": NETWORK, "bridge": {}, "macAddress": MAC});
+    let plain = json!({"name": NETWORK, "bridge": {}});
+    test.apply_all([
+        on_both_networks("first", &fixed),
+        on_both_networks("second", &plain),
+    ])
+    .await;
+    waits_for_network(&test, "first").await;
+    // A host has one set of names for bridges, which other tests share.
+    let bridge = format!("lan{}", test.environment.port());
+    let config = json!({
+        "cniVersion": "1.0.0", "name": "lan", "type": "bridge", "bridge": bridge,
+        "ipam": {"type": "host-local", "subnet": "10.88.0.0/24"},
+    });
+    test.apply_object(&json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": NETWORK}, "spec": {"config": config.to_string()},
+    }))
+    .await;
+
+    let mut guests = Vec::new();
+    for name in ["first", "second"] {
+        let vmi = test.wait_vmi_phase(name, "Running").await;
+        let [default, lan] = vmi["status"]["interfaces"]
+            .as_array()
+            .expect("a list")
+            .as_slice()
+        else {
+            panic!("two interfaces: {vmi}")
+        };
+        assert_eq!(default["podInterfaceName"], "eth0");
+        assert_eq!(lan["name"], NETWORK);
+        assert_eq!(lan["infoSource"], "domain, multus-status");
+        let in_pod = lan["podInterfaceName"].as_str().expect("a name");
+        assert!(in_pod.starts_with("pod") && in_pod.len() == 14, "{in_pod}");
+        let mut console = test.shell(name).await;
+        let own = console.shell("cat /sys/class/net/eth1/address").await;
+        assert_eq!(lan["mac"], own.trim());
+        let address = address_on_lan(&mut console).await;
+        assert_eq!(lan["ipAddress"], *address);
+        guests.push((console, address, lan["mac"].clone()));
+    }
+    assert_eq!(guests[0].2, MAC);
+    let other = guests[1].1.clone();
+    assert!(other.starts_with("10.88.0."), "{other}");
+    pings(&mut guests[0].0, &other).await;
+    let other = guests[0].1.clone();
+    pings(&mut guests[1].0, &other).await;
+    // By the pod network.
+    let gateway = test.environment.gateway();
+    pings(&mut guests[0].0, &gateway).await;
+
+    // The link goes down and up while the guest runs.
+    set_link(&test, "first", "down").await;
+    let carrier = guests[0].0.shell("cat /sys/class/net/eth1/carrier").await;
+    assert_eq!(carrier.trim(), "0");
+    set_link(&test, "first", "up").await;
+    let other = guests[1].1.clone();
+    pings(&mut guests[0].0, &other).await;
+}

@@ -1,0 +1,69 @@
+//! Whether a guest has reached the target of its last migration.
+
+use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::migration::VirtualMachineInstanceMigrationState as State;
+
+/// Whether the guest belongs to the target of its last migration. The node of the VMI shows that, or, if the
+/// guest does not leave its node, that it has arrived.
+pub fn has_moved(vmi: &VirtualMachineInstance) -> bool {
+    let Some(status) = vmi.status.as_ref() else {
+        return false;
+    };
+    let Some(state) = status.migration_state.as_ref() else {
+        return false;
+    };
+    let is_at_target = state.target_node.is_some() && state.target_node == status.node_name;
+    is_at_target && (!is_within_node(state) || has_arrived(state))
+}
+
+/// Whether this migration moves the guest without leaving its node.
+pub fn is_within_node(state: &State) -> bool {
+    state.target_node.is_some() && state.source_node == state.target_node
+}
+
+/// Whether the source has given the guest up, or the guest runs at the target.
+pub fn has_arrived(state: &State) -> bool {
+    let is_there =
+        state.completed == Some(true) || state.target_node_domain_ready_timestamp.is_some();
+    is_there && state.failed != Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn guest_has_moved_when_its_node_or_its_arrival_says_so() {
+        let check = |[source, target]: [&str; 2], node: &str, change: Value, expected: bool| {
+            let mut state = json!({"sourceNode": source, "targetNode": target});
+            for (name, value) in change.as_object().expect("is an object") {
+                state[name] = value.clone();
+            }
+            let vmi: VirtualMachineInstance = serde_json::from_value(json!({
+                "metadata": {}, "spec": {"domain": {"devices": {}}},
+                "status": {"nodeName": node, "migrationState": state},
+            }))
+            .expect("is a VMI");
+            assert_eq!(
+                has_moved(&vmi),
+                expected,
+                "{source} {target} {node} {change}"
+            );
+        };
+        let over = || json!({"completed": true});
+        let failed = || json!({"completed": true, "failed": true});
+        let ready = || json!({"targetNodeDomainReadyTimestamp": "2026-11-21T12:00:00Z"});
+        // Between nodes, virt-controller decides by the node.
+        check(["n1", "n2"], "n1", over(), false);
+        check(["n1", "n2"], "n2", json!({}), true);
+        check(["n1", "n2"], "n2", over(), true);
+        // Within a node, virt-handler does by what it reports.
+        check(["n1", "n1"], "n1", json!({}), false);
+        check(["n1", "n1"], "n1", failed(), false);
+        check(["n1", "n1"], "n1", over(), true);
+        check(["n1", "n1"], "n1", ready(), true);
+        assert!(!has_moved(&VirtualMachineInstance::default()));
+    }
+}
