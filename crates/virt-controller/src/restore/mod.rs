@@ -154,10 +154,6 @@ impl Reconciler for Controller {
             let plan = plan::plan(&observed);
             let Some(step) = &plan.step else {
                 self.write_status(key, &observed, &plan, None).await?;
-                if matches!(plan.progress, plan::Progress::Failed { .. }) {
-                    // The next reconcile unlocks the VM.
-                    return Ok(Requeue::After(RETRY));
-                }
                 return Ok(plan.requeue_in.map_or(Requeue::OnChange, Requeue::After));
             };
             match Box::pin(self.act(key, &observed, step)).await {

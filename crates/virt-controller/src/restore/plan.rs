@@ -93,7 +93,12 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     if !has_finalizer {
         return next(Step::AddFinalizer);
     }
-    restore(observed)
+    let plan = restore(observed);
+    if observed.is_locked() && matches!(plan.progress, Progress::Failed { .. }) {
+        // A VM whose restore has ended can be started.
+        return next(Step::Unlock);
+    }
+    plan
 }
 
 fn restore(observed: &Observed) -> Plan {
@@ -354,6 +359,8 @@ fn finish(observed: &Observed) -> Plan {
     };
     match observed.disks.iter().position(|disk| !is_owned(&disk)) {
         Some(index) => next(Step::OwnClaim(index)),
+        // A VM whose restore has ended can be started.
+        None if observed.is_locked() => next(Step::Unlock),
         None => next(Step::Complete),
     }
 }

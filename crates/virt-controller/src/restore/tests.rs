@@ -209,6 +209,8 @@ fn claims_are_created_replaced_only_in_place_and_owned() {
     done.guest = Some(serde_json::from_value(guest).unwrap());
     assert_eq!(plan(&done).step, Some(Step::OwnClaim(0)));
     done.disks = vec![disk(&done.restore, &claim(MARK, "vm"))];
+    assert_eq!(plan(&done).step, Some(Step::Unlock));
+    done.target = Some(target(&json!({}), &mark));
     assert_eq!(plan(&done).step, Some(Step::Complete));
     // A claim that the VM does not use is kept, and those of the source of a new VM.
     let mut unused = observed(&in_place, &claim("other", "x"));
@@ -223,7 +225,10 @@ fn claims_are_created_replaced_only_in_place_and_owned() {
     // A patch that cannot be applied is found before anything is deleted.
     let mut patched = in_place.clone();
     patched["patches"] = json!([r#"{"op": "remove", "path": "/spec/none"}"#]);
-    let refused = plan(&observed(&patched, &claim("other", "x")));
+    let mut refused = observed(&patched, &claim("other", "x"));
+    assert_eq!(plan(&refused).step, Some(Step::Unlock));
+    refused.target = Some(target(&json!({}), &json!({})));
+    let refused = plan(&refused);
     assert_eq!(refused.step, None);
     assert_eq!(problem(refused), Reason::RestoreNotPossible);
     // Nothing is deleted while the data is not there.

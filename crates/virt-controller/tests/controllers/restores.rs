@@ -42,6 +42,12 @@ impl TestCluster {
         .await;
     }
 
+    /// The VM can be started.
+    async fn assert_unlocked(&self, vm: &str) {
+        let status = self.vms().get(vm).await.unwrap().status.unwrap_or_default();
+        assert_eq!(status.restore_in_progress, None);
+    }
+
     async fn delete_restore(&self, name: &str) {
         let now = DeleteParams::default();
         self.restores().delete(name, &now).await.unwrap();
@@ -108,7 +114,7 @@ async fn guest_that_has_shut_itself_down_does_not_run() {
     let policy = json!({"targetReadinessPolicy": "FailImmediate"});
     cluster.create_restore("r", "a", policy).await;
     cluster.wait_for_restore("r").await;
-    cluster.wait_for_unlocked("a").await;
+    cluster.assert_unlocked("a").await;
     cluster.end().await;
 }
 
@@ -121,7 +127,7 @@ async fn stopped_vm_gets_new_claims_and_its_old_spec() {
     cluster.patch_vm("a", change).await;
     cluster.create_restore("r", "a", json!({})).await;
     cluster.wait_for_restore("r").await;
-    cluster.wait_for_unlocked("a").await;
+    cluster.assert_unlocked("a").await;
     let status = cluster.restore_status("r").await;
     let restore = cluster.restores().get("r").await.unwrap();
     let name = format!("restore-{}-data", restore.uid().unwrap());
@@ -178,7 +184,7 @@ async fn restore_onto_a_running_vm_follows_its_policy() {
     cluster.create_restore("stops", "a", stop).await;
     cluster.wait_for_restore("stops").await;
     assert_ne!(cluster.claim_of("a", "data").await, old);
-    cluster.wait_for_unlocked("a").await;
+    cluster.assert_unlocked("a").await;
     cluster.wait_for_printable("a", "Stopped").await;
     cluster.end().await;
 }
@@ -235,7 +241,7 @@ async fn restore_twice(cluster: &TestCluster) {
     let before = cluster.claims().get("data").await.unwrap().uid();
     cluster.create_restore("r", "a", spec).await;
     cluster.wait_for_restore("r").await;
-    cluster.wait_for_unlocked("a").await;
+    cluster.assert_unlocked("a").await;
     assert_eq!(cluster.claim_of("a", "data").await, "data");
     let claim = cluster.claims().get("data").await.unwrap();
     assert_ne!(claim.uid(), before);
