@@ -1,21 +1,25 @@
 //! Plans, statuses, claims and pods for states of a data volume.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubevirt_api::annotations;
 use kubevirt_api::data_volume_status::DataVolumePhase as Phase;
+use kubevirt_api::storage_profile::ClaimPropertySet;
 use launcher_pod::{Acceleration, ContainerDisks, Settings};
 use reasons::Reason;
 use reconcile::Key;
 use serde_json::{Value, json};
 
+use super::named::Named;
 use super::observe::{Observed, Origin, is_populated};
 use super::plan::{Plan, Step, plan};
 use super::pod::Input;
-use super::request::Abilities;
+use super::request::{Abilities, Refusal, Source, Unmet};
 use super::view::ImporterPod;
 use super::{claim, pod, request, status};
 use crate::Uploads;
+use crate::data_source::Target;
 use crate::view::{Claim, DataVolume};
 
 const NOW: &str = "2026-11-25T12:00:00Z";
@@ -83,11 +87,12 @@ fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
 fn observe(volume: Value, claim: Option<Value>, pod: Option<Value>) -> Observed {
     let volume: DataVolume = read(volume);
     let request = match &volume.unfinished {
-        Some(whole) => request::parse(whole, ABLE),
-        None => Err(request::Refusal(String::new())),
+        Some(whole) => request::parse(whole, None, ABLE),
+        None => Err(Refusal(String::new())),
     };
     Observed {
-        request,
+        request: request.map_err(Unmet::from),
+        named: None,
         volume: Arc::new(volume),
         claim: claim.map(|claim| Arc::new(read(claim))),
         waits_for_consumer: false,
@@ -363,7 +368,7 @@ fn import_that_has_begun_is_not_refused_any_more() {
     let spec = with_source(json!({"registry": {"url": "docker://a/b:c"}}));
     let case = |pod: Option<Value>, phase: &str, reason: &str, steps: &[Step]| {
         let mut observed = observe(volume(&spec), Some(a_claim("Bound")), pod);
-        observed.request = Err(request::Refusal("not all nodes".to_owned()));
+        observed.request = Err(Refusal("not all nodes".to_owned()).into());
         check(&observed, phase, reason, steps);
     };
     let running = a_pod("Running", &json!({"state": {"running": {}}}));
@@ -405,6 +410,131 @@ fn copy_waits_for_its_source() {
     case(ready(), None, "Pending", "", &[Step::CreateClaim]);
     case(in_use, bound(), "Pending", "CloneSourceInUse", &[]);
     case(ready(), bound(), "CloneScheduled", "", &[Step::CreatePod]);
+}
+
+fn from_snapshot(storage: &Value) -> Value {
+    json!({"source": {"snapshot": {"namespace": "n", "name": "copy"}}, "storage": storage})
+}
+
+#[test]
+fn claim_is_created_from_a_complete_snapshot_that_fits() {
+    let case = |origin: Origin, storage: &Value, phase: &str, reason: &str, steps: &[Step]| {
+        let mut observed = observe(volume(&from_snapshot(storage)), None, None);
+        observed.origin = origin;
+        check(&observed, phase, reason, steps);
+    };
+    let name = || "copy".to_owned();
+    let missing = "SourceSnapshotNotAvailable";
+    let any = json!({});
+    case(Origin::NoSnapshot(name()), &any, "Pending", missing, &[]);
+    let incomplete = Origin::IncompleteSnapshot {
+        name: name(),
+        problem: Some("the disk is full".to_owned()),
+    };
+    case(incomplete, &any, "Pending", missing, &[]);
+    let least = |mib: u64| Origin::Snapshot {
+        least: Some(mib << 20),
+    };
+    let sized = json!({"resources": {"requests": {"storage": "10Mi"}}});
+    let create = [Step::CreateClaim];
+    case(least(11), &any, "Pending", "", &create);
+    case(least(11), &sized, "Pending", "", &create);
+    case(
+        Origin::Snapshot { least: None },
+        &sized,
+        "Pending",
+        "",
+        &create,
+    );
+    case(least(12), &sized, "Failed", "DiskDoesNotFit", &[]);
+}
+
+#[test]
+fn claim_of_a_snapshot_is_made_by_its_driver_and_the_pod_expands_its_disk() {
+    let spec = from_snapshot(&json!({}));
+    let whole = read(volume(&spec));
+    let request = request::parse(&whole, None, ABLE).unwrap();
+    let claim = claim::render(&whole, &request, Some(11 << 20), None);
+    let expected = json!({
+        "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+        "dataSource": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot",
+                       "name": "copy"},
+        "resources": {"requests": {"storage": "11Mi"}},
+    });
+    assert_eq!(claim["spec"], expected);
+    let pod = rendered_pod(&spec, &a_claim("Bound"), None);
+    let arguments = pod["spec"]["containers"][0]["args"].as_array().unwrap();
+    assert_eq!(arguments.last().unwrap(), "expand");
+    let observed = observe(volume(&spec), Some(a_claim("Bound")), None);
+    check(&observed, "CloneScheduled", "", &[Step::CreatePod]);
+}
+
+#[test]
+fn data_source_stands_for_what_is_copied() {
+    let spec = json!({"sourceRef": {"kind": "DataSource", "name": "a"}, "storage": {}});
+    let parse = |spec: &Value, target: Target| {
+        let named = Named { target };
+        request::parse(&read(volume(spec)), Some(&named), ABLE)
+    };
+    let at = |namespace: &str| Key::new(namespace, "from");
+    let claim = parse(&spec, Target::Claim(at("n"))).unwrap();
+    assert_eq!(claim.source, Source::Claim("from".to_owned()));
+    let snapshot = parse(&spec, Target::Snapshot(at("n"))).unwrap();
+    assert_eq!(snapshot.source, Source::Snapshot("from".to_owned()));
+    let Refusal(refusal) = parse(&spec, Target::Claim(at("other"))).unwrap_err();
+    assert!(
+        refusal.starts_with("spec.sourceRef: it stands for persistentvolumeclaim other/from"),
+        "{refusal}"
+    );
+    let mut both = spec.clone();
+    both["source"] = json!({"blank": {}});
+    parse(&both, Target::Claim(at("n"))).unwrap_err();
+
+    let named = Named {
+        target: Target::Claim(at("n")),
+    };
+    let made = claim::render(&read(volume(&spec)), &claim, Some(1 << 20), Some(&named));
+    let notes = &made["metadata"]["annotations"];
+    assert_eq!(notes["ferrovirt.io/copied-from"], "pvc/from");
+}
+
+#[test]
+fn modes_follow_the_profile_unless_they_are_given() {
+    let sets: Vec<ClaimPropertySet> = read(json!([
+        {"accessModes": ["ReadWriteMany"], "volumeMode": "Block"},
+        {"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"},
+    ]));
+    let modes = |spec: Value| {
+        let whole = read(volume(&spec));
+        let mut request = request::parse(&whole, None, ABLE).unwrap();
+        request.complete(&sets);
+        let claim = claim::render(&whole, &request, Some(11 << 20), None);
+        let text = |member: &str| claim["spec"][member].to_string();
+        text("accessModes") + &text("volumeMode")
+    };
+    assert_eq!(modes(web()), r#"["ReadWriteMany"]"Block""#);
+    let mut files = web();
+    files["storage"]["volumeMode"] = json!("Filesystem");
+    assert_eq!(modes(files), r#"["ReadWriteOnce"]"Filesystem""#);
+    let mut once = web();
+    once["storage"]["accessModes"] = json!(["ReadOnlyMany"]);
+    assert_eq!(modes(once), r#"["ReadOnlyMany"]"Filesystem""#);
+    let copy = from_snapshot(&json!({}));
+    assert_eq!(modes(copy), r#"["ReadWriteOnce"]"Filesystem""#);
+}
+
+#[test]
+fn data_volume_waits_for_its_data_source() {
+    let mut observed = observe(volume(&web()), None, None);
+    observed.request = Err(Unmet::Waits {
+        reason: Reason::SourceNotPermitted,
+        message: "not allowed".to_owned(),
+        again: Some(Duration::from_mins(1)),
+    });
+    check(&observed, "Pending", "SourceNotPermitted", &[]);
+    assert_eq!(plan(&observed).requeue_in, Some(Duration::from_mins(1)));
+    observed.claim = Some(Arc::new(read(a_claim("Bound"))));
+    check(&observed, "Pending", "SourceNotPermitted", &[]);
 }
 
 #[test]
@@ -466,18 +596,22 @@ fn upload_follows_the_state_on_its_claim() {
     case("Bound", fails, "UploadScheduled", "ImagePullFailed", &[]);
 }
 
+/// The data volume fails with a message that begins so.
+#[track_caller]
+fn check_refusal(spec: &Value, notes: Value, expected: &str) {
+    let mut whole = volume(spec);
+    whole["metadata"]["annotations"] = notes;
+    let observed = observe(whole, None, None);
+    check(&observed, "Failed", "ImportNotSupported", &[]);
+    let message = plan(&observed).outcome.unwrap().running.message;
+    assert!(message.starts_with(expected), "{message}");
+}
+
 #[test]
 fn what_the_importer_cannot_do_is_refused() {
-    let case = |spec: Value, notes: Value, expected: &str| {
-        let mut whole = volume(&spec);
-        whole["metadata"]["annotations"] = notes;
-        let observed = observe(whole, None, None);
-        check(&observed, "Failed", "ImportNotSupported", &[]);
-        let message = plan(&observed).outcome.unwrap().running.message;
-        assert!(message.starts_with(expected), "{message}");
-    };
+    let case = |spec: Value, notes: Value, expected: &str| check_refusal(&spec, notes, expected);
     let none = || json!({});
-    for source in ["s3", "gcs", "imageio", "vddk", "snapshot"] {
+    for source in ["imageio", "vddk"] {
         let expected = format!("spec.source.{source}: ");
         case(with_source(json!({source: {}})), none(), &expected);
     }
@@ -492,6 +626,23 @@ fn what_the_importer_cannot_do_is_refused() {
         none(),
         "spec.source: ",
     );
+    for (url, secret, field) in [
+        ("a/b", "", "url"),
+        ("http://a/b", "", "url"),
+        ("gs://a/b", "x", "secretRef"),
+    ] {
+        let source = json!({"gcs": {"url": url, "secretRef": secret}});
+        case(
+            with_source(source),
+            none(),
+            &format!("spec.source.gcs.{field}: "),
+        );
+    }
+    case(
+        with_source(json!({"s3": {"url": "gs://a/b"}})),
+        none(),
+        "spec.source.s3.url: ",
+    );
     case(
         with_source(json!({"http": {"url": "ftp://a"}})),
         none(),
@@ -501,6 +652,16 @@ fn what_the_importer_cannot_do_is_refused() {
         with_source(json!({"pvc": {"namespace": "other", "name": "a"}})),
         none(),
         "spec.source.pvc.namespace: ",
+    );
+    case(
+        with_source(json!({"snapshot": {"namespace": "other", "name": "a"}})),
+        none(),
+        "spec.source.snapshot.namespace: ",
+    );
+    case(
+        with_source(json!({"snapshot": {}})),
+        none(),
+        "spec.source.snapshot.name: ",
     );
     for field in ["imageStream", "secretRef", "certConfigMap"] {
         case(
@@ -514,9 +675,12 @@ fn what_the_importer_cannot_do_is_refused() {
         none(),
         "spec.source.registry.url: ",
     );
-    let mut spec = web();
-    spec["sourceRef"] = json!({"kind": "DataSource", "name": "a"});
-    case(spec, none(), "spec.sourceRef: ");
+}
+
+#[test]
+fn options_that_the_importer_lacks_are_refused() {
+    let case = |spec: Value, notes: Value, expected: &str| check_refusal(&spec, notes, expected);
+    let none = || json!({});
     for (field, value) in [
         ("contentType", json!("archive")),
         ("checkpoints", json!([{"previous": "", "current": "a"}])),
@@ -558,12 +722,12 @@ fn what_the_importer_cannot_do_is_refused() {
 fn images_are_refused_where_nodes_cannot_mount_them() {
     let whole = volume(&with_source(json!({"registry": {"url": "docker://a/b:c"}})));
     let whole = read(whole);
-    assert!(request::parse(&whole, ABLE).is_ok());
+    assert!(request::parse(&whole, None, ABLE).is_ok());
     let unable = Abilities {
         images: ContainerDisks::Copied,
         ..ABLE
     };
-    let refusal = request::parse(&whole, unable).unwrap_err();
+    let refusal = request::parse(&whole, None, unable).unwrap_err();
     assert!(
         refusal.0.starts_with("spec.source.registry: "),
         "{refusal:?}"
@@ -573,12 +737,12 @@ fn images_are_refused_where_nodes_cannot_mount_them() {
 #[test]
 fn uploads_are_refused_where_no_proxy_receives_them() {
     let whole = read(volume(&with_source(json!({"upload": {}}))));
-    assert!(request::parse(&whole, ABLE).is_ok());
+    assert!(request::parse(&whole, None, ABLE).is_ok());
     let unable = Abilities {
         uploads: Uploads::Refused,
         ..ABLE
     };
-    let refusal = request::parse(&whole, unable).unwrap_err();
+    let refusal = request::parse(&whole, None, unable).unwrap_err();
     assert!(refusal.0.starts_with("spec.source.upload: "), "{refusal:?}");
 }
 
@@ -597,8 +761,8 @@ fn rendered_claim(spec: &Value, source: Option<&Claim>) -> Value {
         "cdi.kubevirt.io/storage.populatedFor": "disk",
     });
     let whole = read(whole);
-    let request = request::parse(&whole, ABLE).unwrap();
-    claim::render(&whole, &request, source)
+    let request = request::parse(&whole, None, ABLE).unwrap();
+    claim::render(&whole, &request, source.and_then(claim::capacity), None)
 }
 
 #[test]
@@ -644,7 +808,7 @@ fn rendered_pod(spec: &Value, claim: &Value, source: Option<&Claim>) -> Value {
         whole["metadata"]["annotations"] = json!({"ferrovirt.io/import-checksum": checksum});
     }
     let whole = read(whole);
-    let request = request::parse(&whole, ABLE).unwrap();
+    let request = request::parse(&whole, None, ABLE).unwrap();
     let settings = Settings::defaults("launcher:1", Acceleration::Kvm);
     let pod = pod::render(&Input {
         whole: &whole,
@@ -778,4 +942,25 @@ fn status_is_written_once() {
         ],
     });
     assert_eq!(json!(rendered), expected);
+}
+
+#[test]
+fn objects_in_buckets_are_read_with_their_keys() {
+    let arguments = |source: Value| {
+        let mut pod = rendered_pod(&with_source(source), &a_claim("Bound"), None);
+        let all = pod["spec"]["containers"][0]["args"].take();
+        let all: Vec<String> = read(all);
+        (all[6..].join(" "), pod["spec"]["volumes"].clone())
+    };
+    let (found, volumes) = arguments(json!({"s3": {
+        "url": "https://minio/images/a", "secretRef": "keys", "certConfigMap": "authorities"}}));
+    let expected =
+        "s3 https://minio/images/a --credentials /credentials --authorities /authorities";
+    assert_eq!(found, expected);
+    let secret = json!({"name": "credentials", "secret": {"secretName": "keys"}});
+    assert!(volumes.as_array().unwrap().contains(&secret), "{volumes}");
+    let (found, _) = arguments(json!({"s3": {"url": "s3://images/a"}}));
+    assert_eq!(found, "s3 s3://images/a");
+    let (found, _) = arguments(json!({"gcs": {"url": "gs://images/a"}}));
+    assert_eq!(found, "http https://storage.googleapis.com/images/a");
 }
