@@ -15,13 +15,14 @@ use super::cluster::{NAMESPACE, TestCluster};
 pub(super) fn data_source(name: &str, source: &Value) -> Value {
     json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
-        "metadata": {"name": name}, "spec": {"source": source},
+        "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"source": source},
     })
 }
 
 fn copy_of(name: &str, source: &Value) -> Value {
     json!({
-        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": {"name": name},
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+        "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"sourceRef": source, "storage": {}},
     })
 }
@@ -136,7 +137,8 @@ async fn data_source_follows_the_data_behind_it() {
     }
 
     let image = json!({
-        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": {"name": "image"},
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+        "metadata": {"name": "image", "namespace": NAMESPACE},
         "spec": {"source": {"upload": {}},
                  "storage": {"resources": {"requests": {"storage": "1Gi"}}}},
     });
@@ -159,7 +161,7 @@ async fn data_source_follows_the_data_behind_it() {
         .unwrap();
     let copied = json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-        "metadata": {"name": "yesterday"},
+        "metadata": {"name": "yesterday", "namespace": NAMESPACE},
         "spec": {"source": {"persistentVolumeClaimName": "image"}},
     });
     cluster.create(copied).await;
@@ -176,7 +178,7 @@ async fn data_source_follows_the_data_behind_it() {
     let claim = json!({"pvc": {"namespace": NAMESPACE, "name": "image"}});
     assert_eq!(found.unwrap().data["status"]["source"], claim);
     let writes = cluster.all_writes();
-    cluster.advance(Duration::from_mins(30)).await;
+    cluster.advance(Duration::from_mins(1)).await;
     assert_eq!(cluster.all_writes(), writes, "writes without a change");
 
     let now = DeleteParams::default();
@@ -250,10 +252,12 @@ async fn reference_to_another_namespace_needs_a_permission() {
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     create(namespaces, json!({"metadata": {"name": "images"}})).await;
     let there = json!({"pvc": {"namespace": "images", "name": "fedora"}});
-    let of_images = cluster.importers("DataSource", "images");
-    create(of_images.clone(), data_source("fedora", &there.clone())).await;
     let ours = json!({"pvc": {"namespace": NAMESPACE, "name": "ours"}});
-    create(of_images, data_source("ours", &ours)).await;
+    for (name, source) in [("fedora", &there), ("ours", &ours)] {
+        let mut of_images = data_source(name, source);
+        of_images["metadata"]["namespace"] = json!("images");
+        cluster.create(of_images).await;
+    }
     cluster.create(data_source("spy", &there)).await;
     for (name, source) in [("theirs", "fedora"), ("ours-copy", "ours")] {
         let reference = json!({"kind": "DataSource", "namespace": "images", "name": source});

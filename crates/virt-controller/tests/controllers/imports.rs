@@ -262,7 +262,7 @@ async fn refused_data_volume_says_why_and_makes_nothing() {
     let cluster = TestCluster::new().await;
     cluster.install_own_importer().await;
     let mut volume = data_volume("disk");
-    volume["spec"]["source"] = json!({"s3": {"url": "s3://a/b"}});
+    volume["spec"]["source"] = json!({"vddk": {"url": "https://a"}});
     create(&cluster, volume).await;
     wait_for_phase(&cluster, "disk", "Failed").await;
     let seen = status(&cluster, "disk").await;
@@ -279,7 +279,7 @@ async fn refused_data_volume_says_why_and_makes_nothing() {
         text.contains("give exactly one of pvc and storage"),
         "{text}"
     );
-    let change = json!({"spec": {"source": {"s3": {"url": "s3://a/c"}}}});
+    let change = json!({"spec": {"source": {"vddk": {"url": "https://b"}}}});
     let changed = cluster.data_volumes();
     let changed = changed
         .patch("disk", &PatchParams::default(), &Patch::Merge(change))
@@ -339,7 +339,7 @@ async fn data_volume_from_a_snapshot_waits_for_it() {
         .await;
     let snapshot = json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-        "metadata": {"name": "yesterday"},
+        "metadata": {"name": "yesterday", "namespace": "default"},
         "spec": {"source": {"persistentVolumeClaimName": "disk"}},
     });
     cluster.create(snapshot).await;

@@ -7,7 +7,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParam
 use kubevirt_api::storage_profile::StorageProfile;
 use serde_json::{Value, json};
 
-use super::cluster::TestCluster;
+use super::cluster::{NAMESPACE, TestCluster};
 
 fn profiles(cluster: &TestCluster) -> Api<DynamicObject> {
     let kind = ApiResource::erase::<StorageProfile>(&());
@@ -68,7 +68,7 @@ async fn each_class_has_a_profile_until_it_is_deleted() {
     cluster.create(class).await;
     wait_for_status(&cluster, "other", &json!({"snapshotClass": "copies"})).await;
     let writes = cluster.all_writes();
-    cluster.advance(Duration::from_mins(30)).await;
+    cluster.advance(Duration::from_mins(1)).await;
     assert_eq!(cluster.all_writes(), writes, "writes without a change");
 
     let classes = Api::<StorageClass>::all(cluster.client.clone());
@@ -101,7 +101,8 @@ async fn data_volume_takes_the_modes_of_the_profile() {
         storage["resources"] = json!({"requests": {"storage": "1Gi"}});
         json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
-            "metadata": {"name": name}, "spec": {"source": {"blank": {}}, "storage": storage},
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"source": {"blank": {}}, "storage": storage},
         })
     };
     for (name, storage, access, mode) in [
