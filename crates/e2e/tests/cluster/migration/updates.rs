@@ -20,7 +20,9 @@ async fn load_as(name: &str) {
     let layout = copy.path().join("layout");
     let mut command = tokio::process::Command::new("cp");
     command.arg("--recursive");
-    command.arg(e2e::images().join("virt-launcher.oci")).arg(&layout);
+    command
+        .arg(e2e::images().join("virt-launcher.oci"))
+        .arg(&layout);
     run(&mut command, b"").await.success();
     rename(&layout.join("index.json"), name);
     let mut load = tokio::process::Command::new(program("xtask"));
@@ -53,7 +55,14 @@ impl Update {
     fn methods(&self, methods: &Value) {
         let strategy = json!({"workloadUpdateMethods": methods});
         let patch = json!({"spec": {"workloadUpdateStrategy": strategy}}).to_string();
-        self.kubectl(&["patch", "kubevirt", "kubevirt", "--type=merge", "--patch", &patch]);
+        self.kubectl(&[
+            "patch",
+            "kubevirt",
+            "kubevirt",
+            "--type=merge",
+            "--patch",
+            &patch,
+        ]);
     }
 
     fn kubectl(&self, arguments: &[&str]) {
@@ -64,7 +73,10 @@ impl Update {
             .output();
         let is_done = output.as_ref().is_ok_and(|output| output.status.success());
         // Later tests would run with the wrong version.
-        assert!(is_done || std::thread::panicking(), "{arguments:?}: {output:?}");
+        assert!(
+            is_done || std::thread::panicking(),
+            "{arguments:?}: {output:?}"
+        );
     }
 }
 
@@ -107,7 +119,12 @@ async fn guest_moves_to_a_new_launcher_image_while_it_counts() {
             *outdated == 0
         };
         let kubevirts = kubevirts(&test);
-        let counted = wait_for(&kubevirts, "kubevirt", "without outdated guests", is_counted);
+        let counted = wait_for(
+            &kubevirts,
+            "kubevirt",
+            "without outdated guests",
+            is_counted,
+        );
         reading(&test, std::slice::from_mut(&mut serial), counted).await;
         runs_once(&test, "updated").await;
         serial.goes_on(&test).await;
