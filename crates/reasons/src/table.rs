@@ -940,6 +940,10 @@ reasons! {
         FailedStatusUpdate: Transient,
             "The status of an object could not be written.",
             "Correct the request, or grant the permission that the API server names.";
+        ReconcilePanicked: Transient,
+            "A component has a bug that this object shows; it tries again after growing delays, and other objects \
+             are not affected.",
+            "Report the message of the panic in the component's log.";
         Compacted: Transient,
             "The changes from that version on are no longer kept.",
             "";

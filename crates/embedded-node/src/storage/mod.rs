@@ -30,7 +30,7 @@ use k8s_openapi::api::{
 };
 use kube::runtime::watcher;
 use parking_lot::Mutex;
-use reconcile::{Key, Recorder, Store, Triggers, run_controller};
+use reconcile::{Key, Recorder, Store, Triggers, panic_events, run_controller};
 use tokio_util::sync::CancellationToken;
 
 use crate::node::Shared;
@@ -206,12 +206,14 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
                 Arc::new(act::Claims(Arc::clone(&shared))),
                 storage.claim_triggers.clone(),
                 CONCURRENCY,
+                panic_events(storage.recorder.clone(), storage.claims.clone()),
                 stop.clone(),
             ),
             run_controller(
                 Arc::new(act::Volumes(Arc::clone(&shared))),
                 storage.volume_triggers.clone(),
                 CONCURRENCY,
+                panic_events(storage.recorder.clone(), storage.volumes.clone()),
                 stop.clone(),
             ),
         );
