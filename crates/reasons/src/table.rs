@@ -280,6 +280,9 @@ reasons! {
         FailedDataVolumeImport: Permanent,
             "A data volume could not be filled.",
             "Check the data volume: `kubectl describe datavolume NAME`.";
+        ClaimOverCapacity: NeedsChange,
+            "The files of a volume take more than its capacity, which a single host does not enforce.",
+            "Remove files, or move them to a larger claim.";
         HotPlugVolumeError: NeedsChange,
             "The volumes of a running guest cannot follow the template of its VM.",
             "Correct the template as the message says.";

@@ -82,7 +82,7 @@ impl ReconcileError for StorageError {
     }
 }
 
-pub(super) async fn blocking<T: Send + 'static>(
+pub(in super::super) async fn blocking<T: Send + 'static>(
     tried: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, StorageError> {
