@@ -6,6 +6,7 @@ use crate::{
     filesystems, interfaces, io_threads, memory, numa, os, peripherals, pinning, security,
 };
 use kubevirt_api::VirtualMachineInstance;
+use model::Guest;
 
 /// Renders the XML for `virDomainDefineXML`.
 pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
@@ -74,6 +75,11 @@ pub fn separate_cpus(input: &Input<'_>) -> Result<Vec<u32>, RenderError> {
     let io_threads = io_threads::of(input.guest)?;
     let pinning = pinning::of(input, &io_threads)?;
     Ok(pinning.map_or_else(Vec::new, |pinning| pinning.emulator().to_vec()))
+}
+
+/// The guest's memory at its start.
+pub fn memory_bytes(guest: &Guest<'_>) -> Result<u64, RenderError> {
+    memory::of(guest).map(|memory| memory.bytes)
 }
 
 /// The VMI's UID, which identifies the owner of a domain.

@@ -69,8 +69,9 @@ fn step(
             claim_image(volume, claim, claims)
         }
         VolumeSource::Ephemeral(_) => Some(ephemeral_overlay(volume, claims)),
-        // Not supported, or not a disk: rendering the domain reports the error.
+        // The launcher makes the disk with the first metrics.
         VolumeSource::DownwardMetrics
+        // Not a disk: rendering the domain reports the error.
         | VolumeSource::MemoryDump(_)
         | VolumeSource::ContainerPath(_)
         | VolumeSource::Missing => None,
