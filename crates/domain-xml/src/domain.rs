@@ -3,7 +3,8 @@
 use crate::element::Element;
 use crate::{
     Acceleration, Input, RenderError, clock, consoles, controllers, cpu, disks, features,
-    filesystems, interfaces, io_threads, memory, numa, os, peripherals, pinning, security,
+    filesystems, ignition, interfaces, io_threads, memory, numa, os, peripherals, pinning,
+    security,
 };
 use kubevirt_api::VirtualMachineInstance;
 use model::Guest;
@@ -49,6 +50,7 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
         .children(pinning.as_ref().map(pinning::Pinning::render))
         .children(processors.cells().map(numa::Cells::render_tuning))
         .child(os::sysinfo(input)?)
+        .children(ignition::render(input.guest)?)
         .child(os::render(input)?)
         .children(features::render(input))
         .child(processors.render_cpu())

@@ -91,6 +91,8 @@ pub enum Prepare {
         label: String,
         files: Vec<SeedFile>,
     },
+    /// A text file, which only the launcher's user may read.
+    Text { path: String, text: String },
     /// A symbolic link `path` to `target`.
     Link { path: String, target: String },
     /// An ISO 9660 image of all files of a mounted directory; they are small.

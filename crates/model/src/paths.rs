@@ -125,6 +125,11 @@ pub fn seed(namespace: &str, vmi: &str, format: CloudInitFormat) -> String {
     format!("{EPHEMERAL_DISKS}/cloud-init-data/{namespace}/{vmi}/{file_name}")
 }
 
+/// The Ignition configuration of a guest.
+pub fn ignition(namespace: &str, vmi: &str) -> String {
+    format!("{EPHEMERAL_DISKS}/ignition-data/{namespace}/{vmi}/data.ign")
+}
+
 /// A file of the kernel boot container, by its path in the image.
 pub fn kernel_boot_file(path: &str) -> String {
     format!("{KERNEL_BOOT}/{}", path.trim_start_matches('/'))

@@ -20,13 +20,7 @@ use crate::{Guest, Interface, Network};
 pub use self::fields::{Condition, FIELDS, UnsupportedField, WITHOUT_EFFECT};
 
 /// Unsupported annotations of a VMI, and what to do instead.
-const ANNOTATIONS: &[(&str, &str)] = &[
-    (annotations::HOOK_SIDECARS, "remove it"),
-    (
-        annotations::IGNITION_DATA,
-        "put the configuration into the user data of cloudInitConfigDrive",
-    ),
-];
+const ANNOTATIONS: &[(&str, &str)] = &[(annotations::HOOK_SIDECARS, "remove it")];
 
 /// An occurrence of an unsupported field in an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -270,7 +264,6 @@ mod tests {
         let vmi = |json| -> VirtualMachineInstance { serde_json::from_value(json).expect("a VMI") };
         assert!(Supported::of(&vmi(json!({}))).is_ok());
         let key = "hooks.kubevirt.io/hookSidecars";
-        let ignition = "kubevirt.io/ignitiondata";
         for (object, field) in [
             (
                 json!({"spec": {"resourceClaims": [{"name": "a"}]}}),
@@ -279,10 +272,6 @@ mod tests {
             (
                 json!({"metadata": {"annotations": {key: "[]"}}}),
                 format!("metadata.annotations[{key}]"),
-            ),
-            (
-                json!({"metadata": {"annotations": {ignition: "{}"}}}),
-                format!("metadata.annotations[{ignition}]"),
             ),
         ] {
             let error = Supported::of(&vmi(object)).expect_err("not supported");
