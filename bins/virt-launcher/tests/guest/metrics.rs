@@ -47,7 +47,8 @@ fn metrics_plan(pod: &Bundle) -> GuestPlan {
     // The port is the guest's second serial line, which needs no driver.
     let devices = format!(
         "<disk type='file' device='disk'><driver name='qemu' type='raw' cache='writethrough'/>
-           <source file='{DISK}'/><target dev='vdb' bus='virtio'/><readonly/></disk>
+           <source file='{DISK}'/><target dev='vdb' bus='virtio'/><readonly/>
+           <boot order='2'/></disk>
          <channel type='unix'><source mode='bind' path='/var/run/private/metrics-port/virtio.sock'/>
            <target type='virtio' name='org.github.vhostmd.1'/></channel>"
     );
@@ -57,6 +58,9 @@ fn metrics_plan(pod: &Bundle) -> GuestPlan {
     let xml = plan
         .domain_xml
         .replacen("<serial", &format!("{devices}<serial"), 1);
+    let xml = xml.replacen("</serial>", "<target port='0'/></serial>", 1);
+    // The firmware knows only disks that it may boot from.
+    let xml = xml.replacen("</disk>", "<boot order='1'/></disk>", 1);
     plan.domain_xml = xml.replacen("</devices>", &format!("{second}</devices>"), 1);
     plan.metrics = Some(DownwardMetrics {
         node: "node01".to_owned(),

@@ -37,12 +37,11 @@ fn schemas() -> PathBuf {
 /// Whether the schema is that of libvirt 11.3 or later.
 fn is_current(schemas: &Path) -> bool {
     let path = schemas.join("domaincommon.rng");
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| {
-        panic!(
-            "{}: {error}; install the package libvirt0 (scripts/setup.sh test), or set {VARIABLE}",
-            path.display()
-        )
-    });
+    let remedy = format!(
+        "{}: install the package libvirt0 (scripts/setup.sh test), or set {VARIABLE}",
+        path.display()
+    );
+    let text = fs::read_to_string(&path).expect(&remedy);
     text.contains(SIGN)
 }
 

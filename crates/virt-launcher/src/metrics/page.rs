@@ -1,4 +1,4 @@
-//! The page of metrics: XML as vhostmd writes it, with KubeVirt's list of metrics.
+//! The page of metrics: XML as vhostmd writes it, with the list of metrics of the original.
 
 use std::fmt::{self, Display};
 
@@ -8,7 +8,7 @@ use super::figures::Figures;
 
 /// The longest name of a node.
 const MAX_NAME: usize = 253;
-/// Clients look for KubeVirt's.
+/// Clients look for that of the original.
 const VENDOR: &str = "kubevirt.io";
 const PRODUCT: &str = concat!("Ferrovirt ", env!("CARGO_PKG_VERSION"));
 

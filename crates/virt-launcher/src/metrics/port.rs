@@ -104,13 +104,16 @@ mod tests {
     async fn responses(sent: &[u8]) -> String {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (_pages, current) = watch::channel("<metrics>\n</metrics>\n".to_owned());
-        let served = tokio::spawn(answer(ours, current));
         let (mut reader, mut writer) = theirs.into_split();
-        writer.write_all(sent).await.unwrap();
-        drop(writer);
-        let mut received = String::new();
-        reader.read_to_string(&mut received).await.unwrap();
-        served.await.unwrap().unwrap();
+        let exchange = async {
+            writer.write_all(sent).await.unwrap();
+            drop(writer);
+            let mut received = String::new();
+            reader.read_to_string(&mut received).await.unwrap();
+            received
+        };
+        let (served, received) = tokio::join!(answer(ours, current), exchange);
+        served.unwrap();
         received
     }
 
