@@ -29,6 +29,7 @@ const REQUESTS: &[(&[Method], &str)] = &[
         CREATE,
         "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
     ),
+    (CREATE, "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
     (
         READ,
         "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes",

@@ -12,5 +12,6 @@ mod machine;
 mod modules;
 mod pictures;
 mod rights;
+mod signin;
 
 pub(crate) use browser::Browser;

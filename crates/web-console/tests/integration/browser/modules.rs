@@ -246,3 +246,78 @@ async fn usage_is_computed_and_states_are_named() {
     browser.check_log(&[]).await;
     environment.api.stop.cancel();
 }
+
+#[tokio::test]
+async fn credentials_are_found_in_tokens_and_kubeconfigs() {
+    let (environment, browser) = browser().await;
+    let kubeconfig = |user: &str| {
+        format!(
+            "apiVersion: v1\ncontexts:\n- context:\n    namespace: \"work\"\n    user: ann\n  name: main\n\
+             current-context: main\nusers:\n- name: bob\n  user:\n    token: of-bob\n- name: ann\n  user:\n    {user}\n"
+        )
+    };
+    // The claims are {"exp":1800000000,"kubernetes.io":{"namespace":"team"}}.
+    let token = "a.eyJleHAiOjE4MDAwMDAwMDAsImt1YmVybmV0ZXMuaW8iOnsibmFtZXNwYWNlIjoidGVhbSJ9fQ.c";
+    let flow = json!({
+        "current-context": "m", "contexts": [{"name": "m", "context": {"user": "u"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    });
+    let found = |token: &str, namespace: Value, until: Value| json!({"token": token, "namespace": namespace, "until": until});
+    let cases = [
+        (
+            token.to_owned(),
+            found(token, json!("team"), json!(1_800_000_000)),
+        ),
+        (
+            " opaque\n".to_owned(),
+            found("opaque", json!(null), json!(null)),
+        ),
+        (
+            kubeconfig("token: of-ann"),
+            found("of-ann", json!("work"), json!(null)),
+        ),
+        (
+            kubeconfig("token: 'of-ann' # c"),
+            found("of-ann", json!("work"), json!(null)),
+        ),
+        (flow.to_string(), found("t", json!(null), json!(null))),
+        (
+            kubeconfig("client-certificate-data: x"),
+            json!("a certificate"),
+        ),
+        (kubeconfig("exec: {command: x}"), json!("a program makes")),
+        (kubeconfig("tokenFile: /x"), json!("another file")),
+        (kubeconfig("{}"), json!("no token")),
+        (
+            kubeconfig("x: y").replace("user: ann", "user: eve"),
+            json!("no user eve"),
+        ),
+        (
+            "current-context: x\nusers: []\n".to_owned(),
+            json!("no current context"),
+        ),
+        (
+            "{\"a\": ".to_owned(),
+            json!("neither a token nor a kubeconfig"),
+        ),
+        (
+            "some words".to_owned(),
+            json!("neither a token nor a kubeconfig"),
+        ),
+        (String::new(), json!("Give a token")),
+    ];
+    let given: Vec<&String> = cases.iter().map(|(text, _)| text).collect();
+    let function = "(({ problem, token, namespace = null, until = null }) => problem ?? { token, namespace, until })\
+                    (module.credentialsIn(one))";
+    let all = map(&browser, "credentials.js", function, json!(given)).await;
+    for ((text, expected), found) in cases.iter().zip(all) {
+        match expected.as_str() {
+            Some(part) => assert!(
+                found.as_str().is_some_and(|why| why.contains(part)),
+                "{text}: {found}"
+            ),
+            None => assert_eq!(found, *expected, "{text}"),
+        }
+    }
+    environment.api.stop.cancel();
+}
