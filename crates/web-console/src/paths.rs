@@ -32,6 +32,18 @@ const REQUESTS: &[(&[Method], &str)] = &[
     (CREATE, "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
     (
         READ,
+        "/apis/instancetype.kubevirt.io/v1beta1/namespaces/*/virtualmachineinstancetypes",
+    ),
+    (
+        READ,
+        "/apis/instancetype.kubevirt.io/v1beta1/namespaces/*/virtualmachinepreferences",
+    ),
+    (
+        READ,
+        "/apis/k8s.cni.cncf.io/v1/namespaces/*/network-attachment-definitions",
+    ),
+    (
+        READ,
         "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes",
     ),
     (

@@ -6,6 +6,7 @@ import { create } from "./views/create.js";
 import { detail } from "./views/detail.js";
 import { edit } from "./views/edit.js";
 import { list } from "./views/list.js";
+import { networks } from "./views/networks.js";
 import { screen } from "./views/screen.js";
 
 const NAME = "([a-z0-9.-]+)";
@@ -13,6 +14,7 @@ const NAME = "([a-z0-9.-]+)";
 const ROUTES = [
   { pattern: /^$/, view: list, nav: "list", title: () => "Virtual machines" },
   { pattern: /^create$/, view: create, nav: "create", title: () => "Create" },
+  { pattern: /^networks$/, view: networks, nav: "networks", title: () => "Networks" },
   { pattern: new RegExp(`^vm/${NAME}/${NAME}$`), view: detail, title: ({ name }) => name },
   { pattern: new RegExp(`^edit/${NAME}/${NAME}$`), view: edit, title: ({ name }) => `Edit ${name}` },
   { pattern: new RegExp(`^copies/${NAME}/${NAME}$`), view: copies, title: ({ name }) => `${name}: snapshots` },

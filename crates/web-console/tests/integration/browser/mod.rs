@@ -10,6 +10,7 @@ mod edit;
 mod list;
 mod machine;
 mod modules;
+mod networks;
 mod pictures;
 mod rights;
 mod signin;

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use embedded_api::Identity;
 use kube::{
     Client, Config,
-    api::{Api, DynamicObject, Patch, PatchParams},
+    api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use test_cluster::{NAMESPACE, TestApi};
@@ -95,6 +95,17 @@ impl Environment {
     /// The page of a server that users sign in to with tokens.
     pub(crate) fn page(&self) -> String {
         format!("http://{}/console/", self.address)
+    }
+
+    /// Creates the definition of a secondary network.
+    pub(crate) async fn create_network(&self, namespace: &str, name: &str, config: Value) {
+        let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "network-attachment-definitions");
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.api.client.clone(), namespace, &resource);
+        let object = DynamicObject::new(name, &resource)
+            .data(json!({"spec": {"config": config.to_string()}}));
+        api.create(&PostParams::default(), &object).await.unwrap();
     }
 
     pub(crate) async fn create(&self, object: Value) -> DynamicObject {

@@ -7,4 +7,4 @@ mod upstream;
 mod webhooks;
 
 pub(crate) use console::Environment;
-pub(crate) use objects::{user, viewer_rights, vm, vmi};
+pub(crate) use objects::{network_kind, user, viewer_rights, vm, vmi};
