@@ -43,6 +43,14 @@ const REQUESTS: &[(&[Method], &str)] = &[
         "/apis/k8s.cni.cncf.io/v1/namespaces/*/network-attachment-definitions",
     ),
     (
+        READ_OR_CREATE,
+        "/apis/kubevirt.io/v1/namespaces/*/virtualmachineinstancemigrations",
+    ),
+    (
+        DELETE,
+        "/apis/kubevirt.io/v1/namespaces/*/virtualmachineinstancemigrations/*",
+    ),
+    (
         READ,
         "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes",
     ),

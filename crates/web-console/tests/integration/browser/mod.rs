@@ -9,6 +9,7 @@ mod devices;
 mod edit;
 mod list;
 mod machine;
+mod migrations;
 mod modules;
 mod networks;
 mod pictures;
