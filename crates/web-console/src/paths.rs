@@ -44,6 +44,14 @@ const REQUESTS: &[(&[Method], &str)] = &[
     ),
     (
         READ_OR_CREATE,
+        "/apis/export.kubevirt.io/v1/namespaces/*/virtualmachineexports",
+    ),
+    (
+        DELETE,
+        "/apis/export.kubevirt.io/v1/namespaces/*/virtualmachineexports/*",
+    ),
+    (
+        READ_OR_CREATE,
         "/apis/kubevirt.io/v1/namespaces/*/virtualmachineinstancemigrations",
     ),
     (

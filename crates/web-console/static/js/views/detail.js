@@ -9,6 +9,7 @@ import { MIGRATIONS } from "../migrations.js";
 import { drawActions, verbButton } from "../parts/actions.js";
 import { conditions } from "../parts/conditions.js";
 import { events } from "../parts/events.js";
+import { exportButton } from "../parts/exporting.js";
 import { guard } from "../parts/guard.js";
 import { interfaces } from "../parts/interfaces.js";
 import { migrations } from "../parts/migrations.js";
@@ -81,7 +82,8 @@ export function detail(main, { namespace, name }) {
     part(parts.summary, "Summary", summary(machine));
     part(parts.conditions, "Conditions", conditions([{ kind: "VM", object: vm }, { kind: "VMI", object: vmi }]));
     part(parts.volumes, "Disks", volumes(machine),
-      element("div", { class: "group" }, ATTACH.applies(machine) && verbButton(ATTACH, machine)));
+      element("div", { class: "group" }, ATTACH.applies(machine) && verbButton(ATTACH, machine),
+        vm && exportButton(namespace, { of: name })));
     part(parts.interfaces, "Networks", interfaces(spec, vmi));
     drawEvents();
     drawMoves();

@@ -3,10 +3,11 @@
 use super::Browser;
 use crate::support::{Environment, user, vm, vmi};
 
-const VIEWS: [&str; 8] = [
+const VIEWS: [&str; 9] = [
     "#/",
     "#/create",
     "#/networks",
+    "#/exports",
     "#/vm/default/tiny",
     "#/edit/default/tiny",
     "#/copies/default/tiny",

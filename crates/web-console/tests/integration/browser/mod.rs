@@ -7,6 +7,7 @@ mod copies;
 mod create;
 mod devices;
 mod edit;
+mod exports;
 mod list;
 mod machine;
 mod migrations;
