@@ -49,6 +49,7 @@ pub const ALL: &[Asset] = assets![
     "js/session.js": SCRIPT,
     "js/stream.js": SCRIPT,
     "js/theme.js": SCRIPT,
+    "js/upload.js": SCRIPT,
     "js/usage.js": SCRIPT,
     "js/watch.js": SCRIPT,
     "js/create/controls.js": SCRIPT,
@@ -105,6 +106,7 @@ pub const ALL: &[Asset] = assets![
     "js/views/networks.js": SCRIPT,
     "js/views/screen.js": SCRIPT,
     "js/views/signin.js": SCRIPT,
+    "js/views/upload.js": SCRIPT,
 ];
 
 /// The file of a path. Paths are compared as a whole, so there is nothing to traverse.

@@ -6,7 +6,7 @@
 //! - [`Sessions`] exchanges a link that works once for the key of a browser tab;
 //! - `origin` rejects requests that another site or name caused;
 //! - `paths` lists the requests that are passed to the API server, `forward` passes them;
-//! - `explain` finds why a VM does not run;
+//! - `explain` finds why a VM does not run, `upload` passes files to the upload proxy;
 //! - [`serve`] and [`router`] run the server.
 //!
 //! **Invariants**: the server has no rights of its own: it forwards with the client it was given, which has
@@ -25,6 +25,7 @@ mod paths;
 mod respond;
 mod server;
 mod sessions;
+mod upload;
 
 pub use access::Access;
 pub use origin::Hosts;

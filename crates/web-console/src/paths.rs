@@ -30,6 +30,7 @@ const REQUESTS: &[(&[Method], &str)] = &[
         "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
     ),
     (CREATE, "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
+    (READ, "/apis/storage.k8s.io/v1/storageclasses"),
     (
         READ,
         "/apis/instancetype.kubevirt.io/v1beta1/namespaces/*/virtualmachineinstancetypes",
@@ -41,6 +42,18 @@ const REQUESTS: &[(&[Method], &str)] = &[
     (
         READ,
         "/apis/k8s.cni.cncf.io/v1/namespaces/*/network-attachment-definitions",
+    ),
+    (
+        READ_OR_CREATE,
+        "/apis/cdi.kubevirt.io/v1beta1/namespaces/*/datavolumes",
+    ),
+    (
+        READ_OR_DELETE,
+        "/apis/cdi.kubevirt.io/v1beta1/namespaces/*/datavolumes/*",
+    ),
+    (
+        CREATE,
+        "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/*/uploadtokenrequests",
     ),
     (
         READ_OR_CREATE,

@@ -22,7 +22,7 @@ use crate::{
     forward::{self, Upstream},
     headers,
     origin::Hosts,
-    paths, respond,
+    paths, respond, upload,
 };
 
 /// The exchange of a link has only a link in its body.
@@ -30,6 +30,8 @@ const LINK_LIMIT: usize = 1 << 10;
 const WHY: &str = "/console/why/";
 /// Consoles and screens that are open at once, of all users together.
 const STREAMS: usize = 256;
+/// Files that are received at once, of all users together.
+const UPLOADS: usize = 16;
 
 /// The parts of the server.
 #[derive(Clone)]
@@ -55,6 +57,7 @@ struct Shared {
     console: Console,
     hosts: Hosts,
     streams: Arc<Semaphore>,
+    uploads: Arc<Semaphore>,
 }
 
 /// Serves one user on a local port, until stopped.
@@ -72,6 +75,7 @@ pub fn router(console: Console, hosts: Hosts) -> Router {
         console,
         hosts,
         streams: Arc::new(Semaphore::new(STREAMS)),
+        uploads: Arc::new(Semaphore::new(UPLOADS)),
     })
 }
 
@@ -98,6 +102,15 @@ async fn answer(State(shared): State<Shared>, request: Request) -> Response {
     if let Some(subject) = path.strip_prefix(WHY) {
         let now = Time((shared.console.now)());
         return Box::pin(explain(&client, now, request.method(), subject)).await;
+    }
+    if path == "/console/upload" {
+        let Ok(_place) = shared.uploads.try_acquire() else {
+            return respond::error(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many uploads at once; try again later",
+            );
+        };
+        return Box::pin(upload::upload(&client, request)).await;
     }
     let Some(pass) = paths::pass(request.method(), path) else {
         return respond::error(StatusCode::NOT_FOUND, "the console does not use this path");

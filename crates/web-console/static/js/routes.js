@@ -9,12 +9,14 @@ import { exports_ } from "./views/exports.js";
 import { list } from "./views/list.js";
 import { networks } from "./views/networks.js";
 import { screen } from "./views/screen.js";
+import { images } from "./views/upload.js";
 
 const NAME = "([a-z0-9.-]+)";
 
 const ROUTES = [
   { pattern: /^$/, view: list, nav: "list", title: () => "Virtual machines" },
   { pattern: /^create$/, view: create, nav: "create", title: () => "Create" },
+  { pattern: /^images$/, view: images, nav: "images", title: () => "Images" },
   { pattern: /^networks$/, view: networks, nav: "networks", title: () => "Networks" },
   { pattern: /^exports$/, view: exports_, nav: "exports", title: () => "Exports" },
   { pattern: new RegExp(`^vm/${NAME}/${NAME}$`), view: detail, title: ({ name }) => name },

@@ -7,7 +7,7 @@ use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use serde_json::{Value, json};
 use web_console::assets::ALL;
 
-use crate::support::{Environment, user, viewer_rights, vm};
+use crate::support::{Environment, Outcome, Proxy, user, viewer_rights, vm};
 
 const VMS: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
 
@@ -326,5 +326,48 @@ async fn server_for_tokens_acts_as_the_user_of_each_request() {
         let answer = environment.send(Method::GET, VMS, &headers, "").await;
         assert_eq!(answer.code, expected, "{origin}");
     }
+    environment.api.stop.cancel();
+}
+
+#[tokio::test]
+async fn file_goes_to_the_proxy_of_the_configuration_alone() {
+    let environment = Environment::start(user()).await;
+    let key = environment.key().await;
+    let with_token = [
+        ("authorization", &*key),
+        ("x-upload-token", "token-of-an-upload"),
+    ];
+    let send = async |method: Method, headers: &[(&str, &str)]| {
+        environment
+            .send(method, "/console/upload", headers, "image")
+            .await
+    };
+    assert_eq!(
+        send(Method::POST, &with_token[1..]).await.code,
+        StatusCode::UNAUTHORIZED
+    );
+    let missing = send(Method::POST, &with_token).await;
+    assert_eq!(
+        missing.code,
+        StatusCode::NOT_IMPLEMENTED,
+        "{}",
+        missing.body
+    );
+    let message = missing.body["message"].as_str().unwrap();
+    assert!(message.contains("receives no uploads"), "{message}");
+
+    let proxy = Proxy::start(&environment).await;
+    let cases = [
+        (Method::GET, &with_token[..], StatusCode::METHOD_NOT_ALLOWED),
+        (Method::POST, &with_token[..1], StatusCode::BAD_REQUEST),
+        (Method::POST, &with_token[..], StatusCode::BAD_REQUEST),
+    ];
+    for (method, headers, expected) in cases {
+        assert_eq!(send(method, headers).await.code, expected);
+    }
+    assert!(proxy.sizes().is_empty());
+    proxy.next(Outcome::Accept);
+    assert_eq!(send(Method::POST, &with_token).await.code, StatusCode::OK);
+    assert_eq!(proxy.sizes(), ["image".len()]);
     environment.api.stop.cancel();
 }

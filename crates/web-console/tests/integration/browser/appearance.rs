@@ -3,9 +3,10 @@
 use super::Browser;
 use crate::support::{Environment, user, vm, vmi};
 
-const VIEWS: [&str; 9] = [
+const VIEWS: [&str; 10] = [
     "#/",
     "#/create",
+    "#/images",
     "#/networks",
     "#/exports",
     "#/vm/default/tiny",

@@ -16,5 +16,6 @@ mod networks;
 mod pictures;
 mod rights;
 mod signin;
+mod upload;
 
 pub(crate) use browser::Browser;

@@ -112,7 +112,7 @@ async fn answer(State(server): State<Server>, mut request: Request) -> Response 
         *rejected.status_mut() = StatusCode::UNAUTHORIZED;
         return rejected;
     };
-    if ["/console", "/vnc", "/usage"]
+    if ["/console", "/vnc", "/usage", "/uploadtokenrequests"]
         .iter()
         .any(|device| path.ends_with(device))
     {
