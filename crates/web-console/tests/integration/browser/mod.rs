@@ -16,6 +16,7 @@ mod networks;
 mod pictures;
 mod rights;
 mod signin;
+mod states;
 mod upload;
 
 pub(crate) use browser::Browser;
