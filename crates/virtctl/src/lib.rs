@@ -6,7 +6,6 @@
 //! - `subresource` calls the aggregated API, by HTTP or websocket;
 //! - `create` makes manifests from flags;
 //! - `objects` reads and changes objects of any kind;
-//! - `observe` reads the objects that `diagnosis` needs;
 //! - `changes` waits until they may have changed;
 //! - `commands` has a module for each command;
 //! - `terminal` is the state of the terminal;
@@ -25,7 +24,6 @@ mod failure;
 mod https;
 mod key_values;
 mod objects;
-mod observe;
 pub mod ports;
 mod printer;
 mod proxy;
@@ -37,5 +35,4 @@ mod streams_server;
 mod subresource;
 mod terminal;
 
-pub use observe::{Target, observe};
 pub use run::main;

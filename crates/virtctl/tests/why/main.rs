@@ -181,11 +181,11 @@ impl Environment {
     /// The answer that the user of a client gets.
     async fn why_as(&self, client: &Client, name: &str) -> Diagnosis {
         let now = Time(self.clock.now());
-        let target = virtctl::Target {
+        let target = observation::Target {
             namespace: NAMESPACE,
             name,
         };
-        let observed = Box::pin(virtctl::observe(client, target, now));
+        let observed = Box::pin(observation::observe(client, target, now));
         let observed = observed.await.unwrap();
         diagnose(&observed.unwrap_or_else(|| panic!("{name} does not exist")))
     }
