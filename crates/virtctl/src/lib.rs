@@ -7,6 +7,7 @@
 //! - `create` makes manifests from flags;
 //! - `objects` reads and changes objects of any kind;
 //! - `observe` reads the objects that `diagnosis` needs;
+//! - `files` writes output files, whole or not at all;
 //! - `changes` waits until they may have changed;
 //! - `commands` has a module for each command;
 //! - `terminal` is the state of the terminal;
@@ -22,6 +23,7 @@ mod commands;
 mod connect;
 mod create;
 mod failure;
+mod files;
 mod https;
 mod key_values;
 mod objects;
