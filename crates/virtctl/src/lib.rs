@@ -10,7 +10,7 @@
 //! - `files` writes output files, whole or not at all;
 //! - `changes` waits until they may have changed;
 //! - `commands` has a module for each command;
-//! - `terminal` is the state of the terminal;
+//! - `terminal` is the state of the terminal, `signals` end the process;
 //! - `printer` is the only module that writes to the terminal, but for the shell of `guestfs`.
 //!
 //! **Invariants**: everything goes through the API server, but the data of `image-upload` and `vmexport`
@@ -34,6 +34,7 @@ mod proxy;
 mod random;
 mod requests;
 mod run;
+mod signals;
 #[cfg(test)]
 mod streams_server;
 mod subresource;
