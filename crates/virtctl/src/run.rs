@@ -181,14 +181,17 @@ pub(crate) async fn run_on(
         Command::Reset { vmi } => {
             guest::update(cluster, printer, Subresource::of(vmi, "reset")).await
         }
-        Command::GuestOsInfo { vmi } => {
-            guest::show(cluster, printer, Subresource::of(vmi, "guestosinfo")).await
+        Command::GuestOsInfo { vmi, printed } => {
+            let report = Subresource::of(vmi, "guestosinfo");
+            guest::show(cluster, printer, report, printed.output).await
         }
-        Command::UserList { vmi } => {
-            guest::show(cluster, printer, Subresource::of(vmi, "userlist")).await
+        Command::UserList { vmi, printed } => {
+            let report = Subresource::of(vmi, "userlist");
+            guest::show(cluster, printer, report, printed.output).await
         }
-        Command::FsList { vmi } => {
-            guest::show(cluster, printer, Subresource::of(vmi, "filesystemlist")).await
+        Command::FsList { vmi, printed } => {
+            let report = Subresource::of(vmi, "filesystemlist");
+            guest::show(cluster, printer, report, printed.output).await
         }
         Command::Console { vmi, timeout } => {
             Box::pin(console::console(cluster, printer, vmi, *timeout)).await
@@ -219,7 +222,9 @@ async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer
         Expose(flags) => expose::expose(cluster, printer, flags).await,
         Expand(flags) => expand::expand(cluster, printer, flags).await,
         Credentials(flags) => credentials::run(cluster, printer, flags).await,
-        PermittedDevices => permitted_devices::permitted_devices(cluster, printer).await,
+        PermittedDevices { output } => {
+            permitted_devices::permitted_devices(cluster, printer, *output).await
+        }
         Adm(adm) => {
             let AdmCommand::LogVerbosity(flags) = &adm.command;
             log_verbosity(cluster, printer, flags).await

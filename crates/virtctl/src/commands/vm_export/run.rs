@@ -29,7 +29,10 @@ const POLL: Duration = Duration::from_secs(1);
 pub(crate) async fn vm_export(cluster: &Cluster, printer: Printer, flags: &VmExport) -> Result<()> {
     match &flags.action {
         Action::Create(flags) => {
-            create(cluster, &flags.name, &flags.source, &flags.settings).await?;
+            let made = create(cluster, &flags.name, &flags.source, &flags.settings).await?;
+            if let Some(output) = flags.made.output {
+                return printer.object(output, &made);
+            }
             printer.line(&format!("Export {} was made", flags.name));
             Ok(())
         }
@@ -63,14 +66,20 @@ pub(crate) async fn download_claim(
     download(cluster, printer, &flags).await
 }
 
-async fn create(cluster: &Cluster, name: &str, source: &Source, settings: &Settings) -> Result<()> {
+/// Makes an export and its token; returns the export.
+async fn create(
+    cluster: &Cluster,
+    name: &str,
+    source: &Source,
+    settings: &Settings,
+) -> Result<Value> {
     let export = object::export(name, source, settings)?;
     let namespace = &cluster.namespace;
     let export = objects::create(cluster, &objects::EXPORT.all(namespace), &export).await?;
     let token = uuid::Uuid::new_v4().simple().to_string();
     let secret = object::secret(&export, name, &token)?;
     objects::create(cluster, &objects::SECRET.all(namespace), &secret).await?;
-    Ok(())
+    Ok(export)
 }
 
 async fn delete(cluster: &Cluster, name: &str) -> Result<()> {
