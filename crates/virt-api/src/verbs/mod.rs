@@ -28,9 +28,11 @@ mod migrate;
 mod object_graph;
 mod pause;
 mod port_forward;
+mod profiler;
 mod reset;
 mod restart;
 mod screenshot;
+mod sev;
 mod softreboot;
 mod start;
 mod stop;
@@ -92,11 +94,11 @@ pub static ALL: &[Entry] = &[
     missing::BACKUP,
     missing::REDEFINE_CHECKPOINT,
     missing::VSOCK,
-    missing::SEV_CERTIFICATES,
-    missing::SEV_MEASUREMENT,
-    missing::SEV_SESSION,
-    missing::SEV_SECRET,
-    missing::START_PROFILER,
-    missing::STOP_PROFILER,
-    missing::DUMP_PROFILER,
+    sev::CERTIFICATES,
+    sev::MEASUREMENT,
+    sev::SESSION,
+    sev::SECRET,
+    profiler::START,
+    profiler::STOP,
+    profiler::DUMP,
 ];
