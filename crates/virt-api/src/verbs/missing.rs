@@ -75,23 +75,6 @@ pub(super) const REDEFINE_CHECKPOINT: Entry = Entry {
     )
 };
 
-pub(super) const VSOCK: Entry = Entry {
-    level: Level::Component,
-    ..get(
-        Object::Vmi,
-        "vsock",
-        Contract::new(Answer::Websocket, &[400])
-            .with_query(&[("port", "integer"), ("tls", "boolean")]),
-        &Missing {
-            checks: Checks {
-                vmi: Some(has_vsock),
-                ..NO_CHECKS
-            },
-            instead: "Forward a port of the guest with the verb portforward",
-        },
-    )
-};
-
 pub(super) const fn update(
     object: Object,
     name: &'static str,
@@ -117,17 +100,6 @@ pub(super) const fn get(
     Entry {
         verb: Verb::Get,
         ..update(object, name, contract, missing)
-    }
-}
-
-fn has_vsock(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
-    let status = vmi.status.as_ref();
-    match status.and_then(|status| status.vsock_cid) {
-        Some(_) => Ok(()),
-        None => Err(Refusal::bad_request("VSOCK is not attached.").because(
-            "spec.domain.devices.autoattachVSOCK",
-            "the guest has no VSOCK device",
-        )),
     }
 }
 
@@ -197,8 +169,7 @@ impl Missing {
             let checked = check(&vmi);
             checked.map_err(|refusal| match entry.verb {
                 // As for other reports of a guest.
-                Verb::Get if entry.level != Level::Component => refusal.into_internal(),
-                Verb::Get => refusal,
+                Verb::Get => refusal.into_internal(),
                 Verb::Update => refusal.about(entry.object.singular(), name),
             })?;
         }

@@ -44,6 +44,7 @@ mod userlist;
 mod version;
 mod vnc;
 mod volumes;
+mod vsock;
 
 #[cfg(test)]
 mod texts;
@@ -93,7 +94,7 @@ pub static ALL: &[Entry] = &[
     migrate::ENTRY,
     missing::BACKUP,
     missing::REDEFINE_CHECKPOINT,
-    missing::VSOCK,
+    vsock::ENTRY,
     sev::CERTIFICATES,
     sev::MEASUREMENT,
     sev::SESSION,
