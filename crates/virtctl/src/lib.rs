@@ -6,9 +6,10 @@
 //! - `subresource` calls the aggregated API, by HTTP or websocket;
 //! - `create` makes manifests from flags;
 //! - `objects` reads and changes objects of any kind;
+//! - `files` writes output files, whole or not at all;
 //! - `changes` waits until they may have changed;
 //! - `commands` has a module for each command;
-//! - `terminal` is the state of the terminal;
+//! - `terminal` is the state of the terminal, `signals` end the process;
 //! - `printer` is the only module that writes to the terminal, but for the shell of `guestfs`.
 //!
 //! **Invariants**: everything goes through the API server, but the data of `image-upload` and `vmexport`
@@ -21,6 +22,7 @@ mod commands;
 mod connect;
 mod create;
 mod failure;
+mod files;
 mod https;
 mod key_values;
 mod objects;
@@ -30,6 +32,7 @@ mod proxy;
 mod random;
 mod requests;
 mod run;
+mod signals;
 #[cfg(test)]
 mod streams_server;
 mod subresource;
