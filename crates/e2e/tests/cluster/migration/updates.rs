@@ -43,7 +43,7 @@ struct Update {
 }
 
 impl Update {
-    async fn to(test: &TestNamespace, image: &str) -> Self {
+    fn to(test: &TestNamespace, image: &str) -> Self {
         let update = Self {
             kubeconfig: test.environment.kubeconfig(),
         };
@@ -103,7 +103,7 @@ async fn guest_moves_to_a_new_launcher_image_while_it_counts() {
     assert_eq!(first["status"]["launcherContainerImageVersion"], OLD);
     let mut seen = GuestProcesses::of(&test.namespace);
     let moves = async {
-        let _update = Update::to(&test, &image).await;
+        let _update = Update::to(&test, &image);
         let runs_new = |vmi: &Value| {
             let status = &vmi["status"];
             status["launcherContainerImageVersion"] == *image
@@ -131,6 +131,6 @@ async fn guest_moves_to_a_new_launcher_image_while_it_counts() {
         // The guest would move back.
         test.delete_vms(&["updated"]).await;
     };
-    seen.during(moves).await;
+    Box::pin(seen.during(moves)).await;
     assert_ran_once(&seen);
 }
