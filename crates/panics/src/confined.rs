@@ -67,7 +67,7 @@ impl<F: Future> Future for Confined<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(future) = self.0.as_mut() else {
-            // It has ended; nobody polls it again.
+            // The future has ended, and must not be polled again.
             return Poll::Pending;
         };
         match catch(|| future.as_mut().poll(context)) {

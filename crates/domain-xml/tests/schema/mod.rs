@@ -27,7 +27,7 @@ const NEW: [(&str, &str); 7] = [
     ("snp", "launch security of type sev-snp"),
 ];
 
-/// What tells a schema that knows the rows of `NEW` from an earlier one.
+/// Only a schema that knows the rows of `NEW` contains this.
 const SIGN: &str = "<value>msdm</value>";
 
 fn schemas() -> PathBuf {

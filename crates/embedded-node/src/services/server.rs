@@ -295,7 +295,7 @@ impl Resolver {
     }
 }
 
-/// The response; after a panic the one that tells the client of a failure, if the query can be read.
+/// The response; after a panic a SERVFAIL, if the query can be read.
 async fn or_failure(
     response: impl Future<Output = Option<Vec<u8>>>,
     message: &[u8],

@@ -1,4 +1,4 @@
-//! Tells users of volumes that hold more than their capacity, which nothing on the host enforces.
+//! Warns about volumes that hold more than their capacity, which nothing on the host enforces.
 //!
 //! Invariants: one volume is measured at a time, each at most every [`PERIOD`]; blocks on disk count, so a sparse image
 //! counts with what it takes; what a container changes meanwhile is read by descriptor, without links.

@@ -19,7 +19,7 @@ use crate::metrics;
 
 /// The websocket sub-protocol of all streams.
 const PROTOCOL: &str = "plain.kubevirt.io";
-/// Tells the user that another session was closed, and of which device. Clients of `KubeVirt` ignore it.
+/// Names the device whose other session was closed. Clients of `KubeVirt` ignore it.
 const REPLACED: &str = "x-ferrovirt-replaced-session";
 /// Limit on a frame from the user, in bytes; clients send at most 64 KiB.
 const MAX_FRAME: usize = 1 << 20;
