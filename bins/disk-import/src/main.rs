@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    panics::install();
     let called = env::args_os().next().unwrap_or_default();
     if Path::new(&called)
         .file_name()

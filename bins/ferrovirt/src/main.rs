@@ -28,6 +28,7 @@ enum Command {
 
 /// Exit code 0 is success, 1 a failure that was explained, 2 an invalid command line.
 fn main() -> ExitCode {
+    panics::install();
     let ended = match Cli::parse().command {
         Command::Host(command) => single_host::run(&command),
         Command::Component(command) => in_cluster::run(&command),

@@ -4,6 +4,7 @@
 use std::{env, path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
+    panics::install();
     let args: Vec<String> = env::args().collect();
     let args: Vec<&str> = args.iter().skip(1).map(String::as_str).collect();
     match args.as_slice() {

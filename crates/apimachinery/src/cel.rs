@@ -38,7 +38,11 @@ pub fn parse(source: &str) -> Result<Program, String> {
     if size.links > MAX_LINKS {
         return Err(format!("more than {MAX_LINKS} operators and members"));
     }
-    let read = || Program::compile(source).map_err(|errors| errors.to_string());
+    let compile = || Program::compile(source).map_err(|errors| errors.to_string());
+    let read = || {
+        let compiled = panics::catch(compile);
+        compiled.unwrap_or_else(|_| Err("the parser panicked".to_owned()))
+    };
     thread::scope(|scope| {
         let parser = thread::Builder::new()
             .name("cel".to_owned())
@@ -46,9 +50,8 @@ pub fn parse(source: &str) -> Result<Program, String> {
         let running = parser
             .spawn_scoped(scope, read)
             .map_err(|error| format!("cannot start a thread to parse it: {error}"))?;
-        running
-            .join()
-            .unwrap_or_else(|_| Err("the parser panicked".to_owned()))
+        let parsed = running.join();
+        parsed.unwrap_or_else(|_| Err("the parser's thread ended early".to_owned()))
     })
 }
 

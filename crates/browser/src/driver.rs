@@ -273,6 +273,14 @@ impl Browser {
             .await;
     }
 
+    /// Chooses a file in a field for files.
+    pub async fn choose(&self, selector: &str, file: &Path) {
+        let id = self.element(selector).await;
+        let body = json!({"text": file.to_str().unwrap()});
+        self.call(Method::POST, &format!("/element/{id}/value"), body)
+            .await;
+    }
+
     /// Presses and releases keys, one after the other, wherever the focus is.
     pub async fn press(&self, keys: &[&str]) {
         let press = |key: &&str| {

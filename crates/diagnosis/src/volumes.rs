@@ -137,6 +137,24 @@ pub(crate) fn claim_lost(observed: &Observed) -> Vec<Finding> {
         .collect()
 }
 
+pub(crate) fn over_capacity(observed: &Observed) -> Vec<Finding> {
+    claims_in(observed, "Bound")
+        .filter_map(|(name, _)| {
+            let reason = Reason::ClaimOverCapacity;
+            let event = observed.event("PersistentVolumeClaim", name, &[reason])?;
+            let message = event.message.as_deref().unwrap_or_default();
+            let sentence =
+                format!("The volume of the claim {name:?} holds more than its capacity.");
+            let finding = Finding::new(sentence).because(reason).evidence(
+                format!("event of {name}"),
+                reason.as_str(),
+                message,
+            );
+            Some(finding.next(observed.kubectl(&format!("describe pvc {name}"))))
+        })
+        .collect()
+}
+
 pub(crate) fn storage_class_missing(observed: &Observed) -> Vec<Finding> {
     claims_in(observed, "Pending")
         .filter_map(|(name, claim)| {

@@ -62,7 +62,7 @@ pub(crate) fn produced(
         pieces,
     };
     tasks.spawn_blocking(move || {
-        let last = match produce(&sender) {
+        let last = match panics::catch_io(|| produce(&sender)) {
             Ok(()) => Piece::End,
             Err(error) => Piece::Failure(error),
         };

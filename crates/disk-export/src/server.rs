@@ -331,7 +331,7 @@ impl Server {
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let done = self.0.tasks.spawn_blocking(work).await;
+        let done = self.0.tasks.spawn_blocking(|| panics::catch_io(work)).await;
         let done =
             done.map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
         Ok(done?)

@@ -1,5 +1,5 @@
-//! Access to the guest for users and programs: serial console, screen, agent channel, USB devices of
-//! clients.
+//! Access to the guest for users and programs: serial console, screen, agent channel, port for metrics,
+//! USB devices of clients.
 
 use model::{Architecture, paths};
 
@@ -15,6 +15,7 @@ pub(crate) fn render(input: &Input<'_>) -> Result<Vec<Element>, RenderError> {
         all.extend(serial(uid, devices.log_serial_console != Some(false)));
     }
     all.push(agent_channel());
+    all.extend(devices.downward_metrics.as_ref().map(|_| metrics_channel()));
     if devices.autoattach_graphics_device != Some(false) {
         let video = devices
             .video
@@ -76,6 +77,20 @@ fn agent_channel() -> Element {
         .attr("name", "org.qemu.guest_agent.0")
         .attr("type", "virtio");
     Element::new("channel").attr("type", "unix").child(target)
+}
+
+/// QEMU listens; the launcher connects, and answers the guest's requests.
+fn metrics_channel() -> Element {
+    let source = Element::new("source")
+        .attr("mode", "bind")
+        .attr("path", paths::DOWNWARD_METRICS_SOCKET);
+    let target = Element::new("target")
+        .attr("name", "org.github.vhostmd.1")
+        .attr("type", "virtio");
+    Element::new("channel")
+        .attr("type", "unix")
+        .child(source)
+        .child(target)
 }
 
 fn graphics(uid: &str) -> Element {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kubevirt_api::disks::{DiskErrorPolicy, DriverCache, DriverIo};
-use model::{Bus, PciAddress, Target};
+use model::{Bus, PciAddress, Target, VolumeSource};
 
 use crate::element::Element;
 use crate::io_threads::{Assigned, IoThreads};
@@ -329,8 +329,11 @@ fn cache(input: &Input<'_>, spec: &kubevirt_api::disks::Disk) -> DriverCache {
     }
     let volume = input.facts.volumes.get(&spec.name);
     let direct_io = volume.map_or(input.facts.direct_io, |volume| volume.direct_io);
+    let source = input.guest.volume(&spec.name).map(|volume| volume.source);
     match (&spec.cache, direct_io) {
         (Some(cache), _) => cache.clone(),
+        // Its directory is in memory, where not every kernel can bypass the page cache.
+        (None, _) if source == Some(VolumeSource::DownwardMetrics) => DriverCache::Writethrough,
         (None, DirectIo::Supported) => DriverCache::None,
         (None, DirectIo::Unsupported) => DriverCache::Writethrough,
     }

@@ -3,9 +3,11 @@
 use crate::element::Element;
 use crate::{
     Acceleration, Input, RenderError, clock, consoles, controllers, cpu, disks, features,
-    filesystems, interfaces, io_threads, memory, numa, os, peripherals, pinning, security,
+    filesystems, ignition, interfaces, io_threads, memory, numa, os, peripherals, pinning,
+    security,
 };
 use kubevirt_api::VirtualMachineInstance;
+use model::Guest;
 
 /// Renders the XML for `virDomainDefineXML`.
 pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
@@ -48,6 +50,7 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
         .children(pinning.as_ref().map(pinning::Pinning::render))
         .children(processors.cells().map(numa::Cells::render_tuning))
         .child(os::sysinfo(input)?)
+        .children(ignition::render(input.guest)?)
         .child(os::render(input)?)
         .children(features::render(input))
         .child(processors.render_cpu())
@@ -74,6 +77,11 @@ pub fn separate_cpus(input: &Input<'_>) -> Result<Vec<u32>, RenderError> {
     let io_threads = io_threads::of(input.guest)?;
     let pinning = pinning::of(input, &io_threads)?;
     Ok(pinning.map_or_else(Vec::new, |pinning| pinning.emulator().to_vec()))
+}
+
+/// The guest's memory at its start.
+pub fn memory_bytes(guest: &Guest<'_>) -> Result<u64, RenderError> {
+    memory::of(guest).map(|memory| memory.bytes)
 }
 
 /// The VMI's UID, which identifies the owner of a domain.

@@ -23,6 +23,7 @@ mod error;
 mod facts;
 mod features;
 mod filesystems;
+mod ignition;
 mod interfaces;
 mod io_threads;
 mod layout;
@@ -36,7 +37,7 @@ mod sources;
 mod virtio;
 
 pub use disks::{HotDisk, disk_targets, hot_disk};
-pub use domain::{render, separate_cpus};
+pub use domain::{memory_bytes, render, separate_cpus};
 pub use error::RenderError;
 pub use facts::{
     Acceleration, Allocation, BlockSizes, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input,

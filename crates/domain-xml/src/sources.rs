@@ -1,6 +1,6 @@
 //! The file or device that QEMU opens for a volume.
 
-use model::{Disk, Unsupported, Volume, VolumeSource, paths};
+use model::{Disk, Volume, VolumeSource, paths};
 
 use crate::{Input, RenderError, VolumeMode};
 
@@ -66,8 +66,13 @@ fn source(input: &Input<'_>, volume: &Volume<'_>) -> Result<Source, RenderError>
             let problem = "a directory cannot be a disk; use domain.devices.filesystems";
             return Err(RenderError::invalid(volume.field(), problem));
         }
-        VolumeSource::DownwardMetrics | VolumeSource::MemoryDump(_) => {
-            return Err(Unsupported::volume(volume).into());
+        VolumeSource::DownwardMetrics => Source {
+            is_read_only: true,
+            ..file(Format::Raw, paths::DOWNWARD_METRICS_DISK.to_owned())
+        },
+        VolumeSource::MemoryDump(_) => {
+            let problem = "the volume of a memory dump cannot be a disk; remove the disk";
+            return Err(RenderError::invalid(volume.field(), problem));
         }
         VolumeSource::Missing => return Err(RenderError::missing(volume.path())),
     })

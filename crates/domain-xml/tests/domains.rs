@@ -1,10 +1,16 @@
 //! VMIs as data, domains as golden files.
 //!
 //! Every row of `cases/*.yaml` is a merge patch of a plain guest, with facts that differ from the usual
-//! ones. Its domain is `domains/<name>.snap`; `INSTA_UPDATE=always` rewrites them. The test of the
-//! coverage of fields in `crates/admission` reads the same rows, and removes one field after the other.
+//! ones. Its domain is `domains/<name>.snap`; `INSTA_UPDATE=always` rewrites them. libvirt's schema accepts
+//! all of them (`schema`), and every field that changes a domain is in one of them (`fields`). The test of the
+//! coverage of fields in `crates/admission` reads the same rows.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "fields/mod.rs"]
+mod fields;
+#[path = "schema/mod.rs"]
+mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -72,13 +78,14 @@ fn rows() -> Vec<Row> {
     files.iter().flat_map(|path| read(path)).collect()
 }
 
-fn vmi(row: &Row) -> VirtualMachineInstance {
+/// The VMI of a row.
+fn object(row: &Row) -> Value {
     let plain = fs::read_to_string(directory("plain.yaml")).unwrap();
     let mut object: Value = serde_saphyr::from_str(&plain).unwrap();
     if !row.vmi.is_null() {
         json_patch::merge(&mut object, &row.vmi);
     }
-    serde_json::from_value(object).expect(&row.name)
+    object
 }
 
 /// A host with two cells of two cores with two threads; the pod has all but the first core.
@@ -160,9 +167,13 @@ fn facts(vmi: &VirtualMachineInstance, given: &Given) -> Facts {
 }
 
 fn rendered(row: &Row) -> Result<String, String> {
-    let vmi = vmi(row);
+    domain(&object(row), &row.facts)
+}
+
+fn domain(object: &Value, given: &Given) -> Result<String, String> {
+    let vmi = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
     let guest = &Supported::of(&vmi).map_err(|error| error.to_string())?;
-    let facts = &facts(&vmi, &row.facts);
+    let facts = &facts(&vmi, given);
     render(&Input { guest, facts }).map_err(|error| error.to_string())
 }
 

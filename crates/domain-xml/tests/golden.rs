@@ -705,13 +705,6 @@ fn unsupported_fields_are_named() {
     check_errors([
         (
             with(
-                "/spec/volumes/0",
-                json!({"name": "d", "downwardMetrics": {}}),
-            ),
-            "not supported yet: spec.volumes[0].downwardMetrics: leave it out",
-        ),
-        (
-            with(
                 &format!("{devices}/disks/0"),
                 json!({"name": "d", "lun": {"bus": "scsi", "reservation": true}}),
             ),

@@ -94,4 +94,12 @@ impl Console {
         let shown = self.expect("done").await;
         shown.trim_end_matches("done").trim().to_owned()
     }
+
+    /// Asserts that the address answers one of a few pings: on a busy host the first may be late.
+    pub async fn pings(&mut self, address: &str) {
+        let once = format!("ping -c 1 -W 5 {address}");
+        let several = format!("for i in 1 2 3 4 5; do {once} && break; done");
+        let answer = self.shell(&several).await;
+        assert!(answer.contains(" 0% packet loss"), "{address}: {answer}");
+    }
 }

@@ -6,7 +6,7 @@ use kube::{Api, api::DynamicObject, runtime::wait::await_condition};
 use serde_json::Value;
 
 /// Generous enough for a busy host with emulated guests.
-pub const DEADLINE: Duration = Duration::from_secs(150);
+pub const DEADLINE: Duration = Duration::from_mins(5);
 /// The polling interval for what cannot be watched.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 

@@ -38,7 +38,7 @@ async fn answer(State(api): State<Api>, request: Request) -> Response {
     let labels = Labels::of(&api, &request);
     let mut encoding = Encoding::negotiate(request.headers());
     let served = route(&api, request, &mut encoding);
-    let routed = Box::pin(fairness::panics::confine(served))
+    let routed = fairness::panics::confine(served)
         .instrument(span.clone())
         .await;
     let (response, seat) = routed.unwrap_or_else(|error| (span::respond(error), None));

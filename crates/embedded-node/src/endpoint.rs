@@ -160,7 +160,8 @@ async fn container_logs(
             place = reading.log_readers.enter(&namespace) => place,
             () = sender.closed() => return,
         };
-        if let Err(error) = send(request, selector, (&sender, place)).await {
+        let sent = panics::confined(send(request, selector, (&sender, place))).await;
+        if let Err(error) = sent.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
             tracing::debug!(%error, "log request ended early");
         }
     });
@@ -220,7 +221,8 @@ pub(crate) async fn follow_output(
     };
     let (sender, receiver) = mpsc::channel(CHUNKS);
     shared.children.spawn(async move {
-        if let Err(error) = send(request, selector, (&sender, None)).await {
+        let sent = panics::confined(send(request, selector, (&sender, None))).await;
+        if let Err(error) = sent.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
             tracing::debug!(%error, "attached output ended early");
         }
     });
@@ -292,13 +294,11 @@ async fn send(
         .as_ref()
         .is_some_and(|(_, status)| is_running(status, &request));
     let mut tail = Tail::new(path, rotated);
-    let (bytes, mut tail) = tokio::task::spawn_blocking(move || {
-        let bytes = tail.all();
-        (bytes, tail)
-    })
-    .await
-    .map_err(io::Error::other)?;
-    let first = selector.first(&bytes?);
+    let (bytes, mut tail) =
+        tokio::task::spawn_blocking(move || panics::catch_io(|| Ok((tail.all()?, tail))))
+            .await
+            .map_err(io::Error::other)??;
+    let first = selector.first(&bytes);
     if let Some(started) = request.started.take() {
         // The receiver may have been dropped.
         let _received = started.send(()).is_ok();

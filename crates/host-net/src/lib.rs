@@ -4,7 +4,7 @@
 //! [`in_namespace`] runs a closure on a dedicated thread inside a network namespace and passes it a
 //! [`Net`], the network of that namespace. The functions named `ensure_*` are idempotent: they keep
 //! what already matches, change what differs, and fail on objects of other programs. [`plumb`]
-//! applies a [`net_plan::Plumbing`].
+//! applies a [`net_plan::Plumbing`]. [`connect_vsock`] connects to a guest without a network.
 //!
 //! **Invariants**: a thread that entered a namespace never does other work; every request waits for
 //! the kernel's response, for a bounded time; packet rules change atomically. This crate must not
@@ -32,6 +32,7 @@ mod sysctl;
 mod tap;
 mod veth;
 mod vlan;
+mod vsock;
 
 pub use bridge::SharedBridge;
 pub use error::NetError;
@@ -44,3 +45,4 @@ pub use plumbing::{Applied, observe_interface, plumb};
 pub use route::Route;
 pub use veth::{Veth, VethPair};
 pub use vlan::PortVlan;
+pub use vsock::connect_vsock;

@@ -148,7 +148,8 @@ where
     let started = std::thread::Builder::new()
         .name("netns".to_owned())
         .spawn(move || {
-            if sender.send(work()).is_err() {
+            let done = panics::catch(work).unwrap_or(Err(NetError::ThreadPanicked));
+            if sender.send(done).is_err() {
                 tracing::debug!("the caller stopped waiting for work in a network namespace");
             }
         });

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::{
     authority::{self, Installation},
     changes::changes,
-    cli, front_proxy, health, metrics,
+    cli, console, front_proxy, health, metrics,
     pause::pause,
     run::Process,
     signer, trust,
@@ -36,6 +36,8 @@ const CLIENT_NAME: &str = "virt-api";
 /// The parts that are replaced while the process runs.
 struct Replaceable {
     serving: TlsSwap,
+    /// Of the web console, if there is one.
+    console: Option<TlsSwap>,
     handlers: HttpsClient,
     installation: watch::Sender<Installation>,
 }
@@ -48,6 +50,10 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
         .inspect_err(|error| publish_failure(process, error))?;
     let listener = health::listen(flags.port).await?;
     let (server, caller) = identities(&installation, &process.namespace)?;
+    let console = match flags.console_port {
+        Some(port) => Some(console::serve(process, port, &server).await?),
+        None => None,
+    };
     let (swap, tls) =
         TlsSource::swappable(&server, &ClientCertificates::Optional(proxies.clone()))?;
     let handlers = HttpsClient::new(&installation.bundle, Some(&caller), process.tasks.clone())?;
@@ -77,6 +83,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
     ));
     let replaceable = Replaceable {
         serving: swap,
+        console,
         handlers,
         installation: sender,
     };
@@ -143,6 +150,9 @@ async fn renew(process: &Process, replaceable: &Replaceable) -> Result<()> {
     let (server, caller) = identities(&installation, &process.namespace)?;
     let callers = ClientCertificates::Optional(proxies);
     replaceable.serving.replace(&server, &callers)?;
+    if let Some(console) = &replaceable.console {
+        console.replace(&server, &ClientCertificates::Ignored)?;
+    }
     replaceable
         .handlers
         .replace(&installation.bundle, Some(&caller))?;

@@ -21,6 +21,7 @@ use hyper_util::{
 use kube::{
     Client, Config,
     client::{Body, ConfigExt, retry::RetryPolicy},
+    config::AuthInfo,
 };
 use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 
@@ -40,6 +41,13 @@ pub(crate) async fn in_pod(refused: &Refused) -> Result<Client> {
         .await
         .context("find the API server: this command is for a pod with a service account")?;
     of(&config, refused)
+}
+
+/// A client without credentials, for requests that have their own.
+pub(crate) async fn without_credentials() -> Result<Client> {
+    let mut config = Config::infer().await.context("find the API server")?;
+    config.auth_info = AuthInfo::default();
+    Client::try_from(config).context("make a client without credentials")
 }
 
 fn of(config: &Config, refused: &Refused) -> Result<Client> {

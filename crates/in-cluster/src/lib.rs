@@ -20,6 +20,7 @@ mod certificate;
 mod changes;
 pub mod cli;
 mod client;
+mod console;
 mod controller;
 mod front_proxy;
 mod handler;

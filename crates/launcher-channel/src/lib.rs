@@ -30,9 +30,9 @@ pub use migration::{
     MigrationPlan, MigrationProgress, MigrationReport, MigrationSocket, MigrationStage,
 };
 pub use plan::{
-    Backing, Credential, DhcpBoot, DhcpServer, DiskAccess, FileServer, FileSource, ForwardedPorts,
-    GuestPlan, HotDisk, HotDiskKind, PasstServer, PortRange, Prepare, PrivateOption, Route,
-    SeedFile,
+    Backing, Credential, DhcpBoot, DhcpServer, DiskAccess, DownwardMetrics, FileServer, FileSource,
+    ForwardedPorts, GuestPlan, HotDisk, HotDiskKind, PasstServer, PortRange, Prepare,
+    PrivateOption, Route, SeedFile,
 };
 
 /// Volumes that are attached while the guest runs, as a path inside the pod.

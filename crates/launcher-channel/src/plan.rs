@@ -41,6 +41,9 @@ pub struct GuestPlan {
     /// CPUs for everything in the pod except the guest's virtual CPUs; empty for no such limit.
     #[serde(default)]
     pub separate_cpus: Vec<u32>,
+    /// Metrics of the node that the guest may read.
+    #[serde(default)]
+    pub metrics: Option<DownwardMetrics>,
     /// Grace period of a shutdown that the end of the pod (SIGTERM) triggers.
     pub grace_seconds: u64,
 }
@@ -88,6 +91,8 @@ pub enum Prepare {
         label: String,
         files: Vec<SeedFile>,
     },
+    /// A text file, which only the launcher's user may read.
+    Text { path: String, text: String },
     /// A symbolic link `path` to `target`.
     Link { path: String, target: String },
     /// An ISO 9660 image of all files of a mounted directory; they are small.
@@ -224,6 +229,22 @@ pub struct FileServer {
     pub directory: String,
     /// The guest cannot write.
     pub is_read_only: bool,
+}
+
+/// Where the guest finds metrics of its node, and what the launcher does not know itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DownwardMetrics {
+    /// Name of the node.
+    pub node: String,
+    /// Of the guest.
+    pub virtual_cpus: u64,
+    /// Of the guest.
+    pub memory_bytes: u64,
+    /// The disk that holds them.
+    pub disk: Option<String>,
+    /// The socket of the port on which the guest asks for them.
+    pub port: Option<String>,
 }
 
 /// A process that connects an interface of the guest to the pod's network, with the pod's own sockets.

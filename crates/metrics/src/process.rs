@@ -25,6 +25,12 @@ pub static PROCESS: Table = Table {
             read: open_files,
         },
         &Sampled {
+            name: "process_panics_confined_total",
+            help: "Panics that ended one request, stream or reconcile, and not the process.",
+            kind: Kind::Counter,
+            read: confined_panics,
+        },
+        &Sampled {
             name: "process_resident_memory_bytes",
             help: "Resident memory.",
             kind: Kind::Gauge,
@@ -80,6 +86,14 @@ fn open_files() -> Option<Number> {
     // One descriptor reads the directory.
     let count = std::fs::read_dir("/proc/self/fd").ok()?.count();
     Some(count.saturating_sub(1).into())
+}
+
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "a row of the table may have no value"
+)]
+fn confined_panics() -> Option<Number> {
+    Some(panics::count().into())
 }
 
 fn resident_memory() -> Option<Number> {

@@ -1,6 +1,7 @@
 //! The guest as a whole.
 
 use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::annotations;
 use kubevirt_api::domain::MemLockRequirement;
 use kubevirt_api::firmware::KernelBootContainer;
 
@@ -118,6 +119,13 @@ impl<'a> Guest<'a> {
 
     pub fn tpm(&self) -> Option<Tpm> {
         Tpm::of(self.vmi.spec.domain.devices.tpm.as_ref())
+    }
+
+    /// The Ignition configuration in the VMI's annotation. Text that does not mention Ignition is none.
+    pub fn ignition(&self) -> Option<&'a str> {
+        let annotations = self.vmi.metadata.annotations.as_ref()?;
+        let text = annotations.get(annotations::IGNITION_DATA)?;
+        text.contains("ignition").then_some(text)
     }
 
     /// What the guest keeps from run to run besides its disks.
@@ -258,6 +266,21 @@ mod tests {
         ] {
             let vmi = vmi(json!({"spec": {"domain": domain}}));
             assert_eq!(Guest::of(&vmi).locks_memory(), expected, "{domain}");
+        }
+    }
+
+    #[test]
+    fn ignition_is_an_annotation_that_mentions_it() {
+        let key = annotations::IGNITION_DATA;
+        let configuration = r#"{"ignition": {"version": "3.4.0"}}"#;
+        for (annotations, expected) in [
+            (json!({}), None),
+            (json!({key: ""}), None),
+            (json!({key: "{}"}), None),
+            (json!({key: configuration}), Some(configuration)),
+        ] {
+            let vmi = vmi(json!({"metadata": {"annotations": annotations}}));
+            assert_eq!(Guest::of(&vmi).ignition(), expected, "{annotations}");
         }
     }
 

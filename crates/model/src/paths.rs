@@ -29,8 +29,13 @@ pub const LIBVIRT_QEMU: &str = "/var/run/kubevirt-private/libvirt/qemu";
 pub const STATE_METADATA: &str = "/var/run/kubevirt-private/backend-storage-meta";
 /// Certificates of the software TPM.
 pub const SWTPM_LOCAL_CA: &str = "/var/run/kubevirt-private/var/lib/swtpm-localca";
-/// The disk with metrics of the node.
+/// The directory of the disk with metrics of the node.
 pub const DOWNWARD_METRICS: &str = "/var/run/kubevirt-private/downwardmetric-disk";
+/// That disk; a guest has one at most.
+pub const DOWNWARD_METRICS_DISK: &str = "/var/run/kubevirt-private/downwardmetric-disk/vhostmd0";
+/// The socket of the port on which the guest asks for metrics of the node.
+pub const DOWNWARD_METRICS_SOCKET: &str =
+    "/var/run/kubevirt-private/downwardmetrics-channel/downwardmetrics.sock";
 /// The root of the image of a kernel boot container.
 pub const KERNEL_BOOT: &str = "/var/run/kubevirt-kernel-boot";
 /// Name of the disk image in the filesystem of a claim.
@@ -120,6 +125,11 @@ pub fn seed(namespace: &str, vmi: &str, format: CloudInitFormat) -> String {
     format!("{EPHEMERAL_DISKS}/cloud-init-data/{namespace}/{vmi}/{file_name}")
 }
 
+/// The Ignition configuration of a guest.
+pub fn ignition(namespace: &str, vmi: &str) -> String {
+    format!("{EPHEMERAL_DISKS}/ignition-data/{namespace}/{vmi}/data.ign")
+}
+
 /// A file of the kernel boot container, by its path in the image.
 pub fn kernel_boot_file(path: &str) -> String {
     format!("{KERNEL_BOOT}/{}", path.trim_start_matches('/'))
@@ -159,6 +169,12 @@ mod tests {
         let socket = launcher_channel::SOCKET_PATH;
         let parent = socket.rsplit_once('/').map(|(parent, _)| parent);
         assert_eq!(parent, Some(SOCKETS));
+    }
+
+    #[test]
+    fn disk_with_metrics_is_in_its_mounted_directory() {
+        let parent = DOWNWARD_METRICS_DISK.rsplit_once('/');
+        assert_eq!(parent.map(|(parent, _)| parent), Some(DOWNWARD_METRICS));
     }
 
     #[test]

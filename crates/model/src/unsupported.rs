@@ -15,18 +15,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::fields::{ARCHITECTURE, BINDING, LEAVE_OUT};
-use crate::{Guest, Interface, Network, Volume};
+use crate::{Guest, Interface, Network};
 
 pub use self::fields::{Condition, FIELDS, UnsupportedField, WITHOUT_EFFECT};
 
 /// Unsupported annotations of a VMI, and what to do instead.
-const ANNOTATIONS: &[(&str, &str)] = &[
-    (annotations::HOOK_SIDECARS, "remove it"),
-    (
-        annotations::IGNITION_DATA,
-        "put the configuration into the user data of cloudInitConfigDrive",
-    ),
-];
+const ANNOTATIONS: &[(&str, &str)] = &[(annotations::HOOK_SIDECARS, "remove it")];
 
 /// An occurrence of an unsupported field in an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -126,14 +120,6 @@ impl Unsupported {
         format!("accepted, but it has no effect: {self}")
     }
 
-    /// The source of a volume.
-    pub fn volume(volume: &Volume<'_>) -> Self {
-        Self {
-            field: volume.field(),
-            remedy: remedy(&format!("volumes[*].{}", volume.source.member())),
-        }
-    }
-
     /// The binding of an interface.
     pub fn binding(interface: &Interface<'_>) -> Self {
         Self {
@@ -196,7 +182,7 @@ mod tests {
     #[test]
     fn every_matching_field_is_named() {
         let spec = json!({
-            "volumes": [{ "name": "a", "emptyDisk": {} }, { "name": "b", "downwardMetrics": {} }],
+            "networks": [{ "name": "a", "pod": {} }, { "name": "b", "resourceClaim": {} }],
             "domain": { "devices": { "disks": [{ "changedBlockTracking": false }] } },
             "resourceClaims": [{ "name": "c" }],
         });
@@ -205,19 +191,19 @@ mod tests {
         assert_eq!(
             fields,
             [
-                "spec.template.spec.volumes[1].downwardMetrics",
+                "spec.template.spec.networks[1].resourceClaim",
                 "spec.template.spec.resourceClaims[0]"
             ]
         );
         assert_eq!(
             found[0].warning(),
             "accepted, but this version cannot run it yet: \
-             spec.template.spec.volumes[1].downwardMetrics: leave it out"
+             spec.template.spec.networks[1].resourceClaim: use pod: {} or multus"
         );
         assert_eq!(
             summary(&found).expect("something"),
-            "this version cannot run it yet: spec.template.spec.volumes[1].downwardMetrics: leave \
-             it out; spec.template.spec.resourceClaims[0]: leave it out"
+            "this version cannot run it yet: spec.template.spec.networks[1].resourceClaim: use pod: \
+             {} or multus; spec.template.spec.resourceClaims[0]: leave it out"
         );
         assert_eq!(summary(&[]), None);
     }
@@ -278,7 +264,6 @@ mod tests {
         let vmi = |json| -> VirtualMachineInstance { serde_json::from_value(json).expect("a VMI") };
         assert!(Supported::of(&vmi(json!({}))).is_ok());
         let key = "hooks.kubevirt.io/hookSidecars";
-        let ignition = "kubevirt.io/ignitiondata";
         for (object, field) in [
             (
                 json!({"spec": {"resourceClaims": [{"name": "a"}]}}),
@@ -288,24 +273,9 @@ mod tests {
                 json!({"metadata": {"annotations": {key: "[]"}}}),
                 format!("metadata.annotations[{key}]"),
             ),
-            (
-                json!({"metadata": {"annotations": {ignition: "{}"}}}),
-                format!("metadata.annotations[{ignition}]"),
-            ),
         ] {
             let error = Supported::of(&vmi(object)).expect_err("not supported");
             assert_eq!(error.field, field);
         }
-    }
-
-    #[test]
-    fn unsupported_volume_has_the_remedy_of_its_row() {
-        let vmi: VirtualMachineInstance = serde_json::from_value(json!({"spec": {"volumes": [
-            {"name": "a", "downwardMetrics": {}},
-        ]}}))
-        .expect("a VMI");
-        let volume = &Guest::of(&vmi).volumes[0];
-        let expected = in_spec(&vmi.spec, "spec");
-        assert_eq!(expected, [Unsupported::volume(volume)]);
     }
 }

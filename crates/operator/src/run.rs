@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{Client, runtime::watcher::Config};
 use reconcile::{
-    Clock, Election, Key, Reconciler, Recorder, Store, Triggers, lead, recorder, run_controller,
+    Clock, Election, Key, Recorder, Store, Triggers, lead, panic_events, recorder, run_controller,
     watch, watch_if_defined, watch_namespace,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -225,19 +225,23 @@ impl Operator {
         self.triggers.add(self.default_key(), "leader");
         self.common.add(instancetypes::key(), "leader");
         let tasks = TaskTracker::new();
-        start(&tasks, installations, &self.triggers, &stop);
-        start(&tasks, common, &self.common, &stop);
+        let on_panic = panic_events(self.recorder.clone(), self.installations.clone());
+        tasks.spawn(run_controller(
+            Arc::new(installations),
+            self.triggers.clone(),
+            1,
+            on_panic,
+            stop.clone(),
+        ));
+        // Reconciled as a whole, so no object could have the event.
+        tasks.spawn(run_controller(
+            Arc::new(common),
+            self.common.clone(),
+            1,
+            |_, _| (),
+            stop,
+        ));
         tasks.close();
         tasks.wait().await;
     }
-}
-
-fn start<R: Reconciler>(
-    tasks: &TaskTracker,
-    reconciler: R,
-    triggers: &Triggers,
-    stop: &CancellationToken,
-) {
-    let (triggers, stop) = (triggers.clone(), stop.clone());
-    tasks.spawn(run_controller(Arc::new(reconciler), triggers, 1, stop));
 }

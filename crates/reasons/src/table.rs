@@ -280,6 +280,9 @@ reasons! {
         FailedDataVolumeImport: Permanent,
             "A data volume could not be filled.",
             "Check the data volume: `kubectl describe datavolume NAME`.";
+        ClaimOverCapacity: NeedsChange,
+            "The files of a volume take more than its capacity, which a single host does not enforce.",
+            "Remove files, or move them to a larger claim.";
         HotPlugVolumeError: NeedsChange,
             "The volumes of a running guest cannot follow the template of its VM.",
             "Correct the template as the message says.";
@@ -949,6 +952,10 @@ reasons! {
         FailedStatusUpdate: Transient,
             "The status of an object could not be written.",
             "Correct the request, or grant the permission that the API server names.";
+        ReconcilePanicked: Transient,
+            "A component has a bug that this object shows; it tries again after growing delays, and other objects \
+             are not affected.",
+            "Report the message of the panic in the component's log.";
         Compacted: Transient,
             "The changes from that version on are no longer kept.",
             "";

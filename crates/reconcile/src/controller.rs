@@ -1,13 +1,13 @@
 //! The workers of a controller.
 
 use std::error::Error;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backoff::{Delays, Failures, Severity};
 use error_chain::error_chain;
-use futures::FutureExt as _;
+use kube::Resource;
+use panics::Panicked;
 use reasons::Reason;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::queue::{Queue, Started, Trigger, Triggers};
-use crate::{Key, metrics};
+use crate::{EventType, Key, Recorder, Store, metrics};
 
 /// How long a running reconcile may take to end after the stop.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -68,12 +68,31 @@ pub trait ReconcileError: Error + Send + Sync + 'static {
     }
 }
 
+/// A warning event for an object of the store whose reconcile panicked, for [`run_controller`].
+pub fn panic_events<K>(recorder: Recorder, store: Store<K>) -> impl Fn(&Key, &Panicked)
+where
+    K: Resource<DynamicType = ()>,
+{
+    move |key, panicked| {
+        if let Some(object) = store.get(key) {
+            let note = format!("the reconcile {panicked}");
+            recorder.publish(
+                &*object,
+                EventType::Warning,
+                Reason::ReconcilePanicked,
+                note,
+            );
+        }
+    }
+}
+
 /// Runs a controller until stopped, at most `concurrency` objects at a time. Start it when the
-/// stores it reads are ready.
+/// stores it reads are ready. A reconcile that panics is repeated with back-off, and `on_panic` called.
 pub async fn run_controller<R: Reconciler>(
     reconciler: Arc<R>,
     triggers: Triggers,
     concurrency: usize,
+    on_panic: impl Fn(&Key, &Panicked),
     stop: CancellationToken,
 ) {
     let mut queue = Queue::default();
@@ -107,10 +126,13 @@ pub async fn run_controller<R: Reconciler>(
                 }
             }
             Some(ended) = running.join_next() => {
-                // A reconcile catches its own panics, so joining fails only for aborted ones, of
+                // A reconcile confines its own panics, so joining fails only for aborted ones, of
                 // which there are none before the stop.
                 if let Ok((key, outcome)) = ended {
-                    let again = again_in(&key, outcome, &mut failures);
+                    if let Outcome::Panicked(panicked) = &outcome {
+                        on_panic(&key, panicked);
+                    }
+                    let again = again_in(&key, &outcome, &mut failures);
                     queue.finish(key, again);
                 }
             }
@@ -132,22 +154,22 @@ fn report<R: Reconciler>(queue: &Queue, running: usize, failing: usize) {
     metrics::BACKOFFS.set([R::NAME], failing);
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Outcome {
     Done(Requeue),
     Failed(Retry),
-    Panicked,
+    Panicked(Panicked),
 }
 
 impl Outcome {
     /// The value of the metric's label.
-    fn result(self) -> &'static str {
+    fn result(&self) -> &'static str {
         match self {
             Self::Done(Requeue::OnChange) => "done",
             Self::Done(Requeue::After(_)) => "requeued",
             Self::Failed(Retry::Never) => "rejected",
             Self::Failed(Retry::Soon | Retry::BackOff) => "failed",
-            Self::Panicked => "panicked",
+            Self::Panicked(_) => "panicked",
         }
     }
 }
@@ -168,7 +190,9 @@ impl Run {
             controller = R::NAME,
             namespace = self.key.namespace,
             object = self.key.name,
-            uid = reconciler.uid_of(&self.key),
+            uid = panics::catch(|| reconciler.uid_of(&self.key))
+                .ok()
+                .flatten(),
             trigger = self.trigger.name,
             triggers = self.trigger.count,
         );
@@ -181,8 +205,7 @@ impl Run {
 
     async fn outcome<R: Reconciler>(&self, reconciler: &R) -> Outcome {
         tracing::debug!("reconcile started");
-        let result = AssertUnwindSafe(reconciler.reconcile(&self.key)).catch_unwind();
-        match result.await {
+        match panics::confined(reconciler.reconcile(&self.key)).await {
             Ok(Ok(requeue)) => {
                 if Severity::has_warned(self.failures) {
                     tracing::info!(failures = self.failures, "reconcile succeeded again");
@@ -194,9 +217,12 @@ impl Run {
                 self.report(&error);
                 Outcome::Failed(error.retry())
             }
-            Err(_) => {
-                tracing::error!("reconcile panicked");
-                Outcome::Panicked
+            Err(panicked) => {
+                let reason = Reason::ReconcilePanicked;
+                metrics::FAILURES.increment([R::NAME, reason.as_str()]);
+                let failures = self.failures.saturating_add(1);
+                tracing::error!(%reason, error = %panicked, failures, "reconcile failed");
+                Outcome::Panicked(panicked)
             }
         }
     }
@@ -222,7 +248,7 @@ impl Run {
 /// When to reconcile the object again without a change, and the trigger to name then.
 fn again_in(
     key: &Key,
-    outcome: Outcome,
+    outcome: &Outcome,
     failures: &mut Failures<Key>,
 ) -> Option<(Duration, Trigger)> {
     match outcome {
@@ -230,7 +256,7 @@ fn again_in(
             failures.succeeded(key);
             match requeue {
                 Requeue::OnChange => None,
-                Requeue::After(wait) => Some((wait, Trigger::TIMER)),
+                Requeue::After(wait) => Some((*wait, Trigger::TIMER)),
             }
         }
         Outcome::Failed(Retry::Never) => {
@@ -243,7 +269,7 @@ fn again_in(
             let delay = failures.failed(key.clone()).delay;
             Some((delay / 20, Trigger::RETRY))
         }
-        Outcome::Failed(Retry::BackOff) | Outcome::Panicked => {
+        Outcome::Failed(Retry::BackOff) | Outcome::Panicked(_) => {
             let delay = failures.failed(key.clone()).delay;
             Some((delay, Trigger::RETRY))
         }
@@ -254,6 +280,7 @@ fn again_in(
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use k8s_openapi::api::core::v1::Pod;
     use tokio::sync::Notify;
 
     use super::*;
@@ -321,7 +348,13 @@ mod tests {
         for n in 0..keys {
             triggers.add(Key::new("default", format!("a{n}")), "test");
         }
-        let run = run_controller(Arc::clone(reconciler), triggers, concurrency, stop.clone());
+        let run = run_controller(
+            Arc::clone(reconciler),
+            triggers,
+            concurrency,
+            |_, _| (),
+            stop.clone(),
+        );
         let finish = async {
             while reconciler.calls.load(Ordering::SeqCst) < reconciler.fail_until + keys {
                 reconciler.done.notified().await;
@@ -353,5 +386,59 @@ mod tests {
         let reconciler = Counting::new(0);
         run_until_done(&reconciler, 20, 3).await;
         assert_eq!(reconciler.most_concurrent.load(Ordering::SeqCst), 3);
+    }
+
+    /// Panics for one object, always.
+    struct OneBad(AtomicU32);
+
+    impl Reconciler for OneBad {
+        const NAME: &'static str = "one-bad";
+        type Error = Broken;
+
+        async fn reconcile(&self, key: &Key) -> Result<Requeue, Broken> {
+            assert!(key.name != "bad", "no reconcile of this object ends well");
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Ok(Requeue::After(Duration::from_secs(1)))
+        }
+
+        fn uid_of(&self, key: &Key) -> Option<String> {
+            assert!(key.name != "bad", "not even this");
+            None
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn object_that_panics_is_reported_and_tried_again_and_others_go_on() {
+        let (recorder, mut events) = crate::events::tests::recorder(16);
+        let store = Store::new();
+        let mut pod = Pod::default();
+        pod.metadata.name = Some("bad".to_owned());
+        pod.metadata.namespace = Some("default".to_owned());
+        store.put(pod);
+        let (triggers, stop) = (Triggers::new(), CancellationToken::new());
+        for name in ["bad", "good"] {
+            triggers.add(Key::new("default", name), "test");
+        }
+        let reconciler = Arc::new(OneBad(AtomicU32::new(0)));
+        let run = run_controller(
+            Arc::clone(&reconciler),
+            triggers,
+            1,
+            panic_events(recorder, store),
+            stop.clone(),
+        );
+        // At 0, 0.2, 0.6, 1.4, 3.0 and 6.2 seconds, each up to a quarter later.
+        let minute = async {
+            tokio::time::sleep(Duration::from_secs(8)).await;
+            stop.cancel();
+        };
+        tokio::join!(run, minute);
+        let notes = std::iter::from_fn(|| events.try_next()).collect::<Vec<_>>();
+        assert!((5..=6).contains(&notes.len()), "{notes:?}");
+        for (reason, note) in notes {
+            assert_eq!(reason, Reason::ReconcilePanicked);
+            assert!(note.starts_with("the reconcile panicked at "), "{note}");
+        }
+        assert_eq!(reconciler.0.load(Ordering::SeqCst), 8);
     }
 }

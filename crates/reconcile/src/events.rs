@@ -237,20 +237,36 @@ fn event_name(event: &Published) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use k8s_openapi::api::core::v1::Pod;
 
     use super::*;
 
-    #[test]
-    fn events_beyond_the_queue_are_counted() {
-        let (queue, mut waiting) = mpsc::channel(2);
+    /// Events that wait to be written.
+    pub(crate) struct Waiting(mpsc::Receiver<Published>);
+
+    impl Waiting {
+        pub(crate) fn try_next(&mut self) -> Option<(Reason, String)> {
+            let event = self.0.try_recv().ok()?;
+            Some((event.reason, event.message))
+        }
+    }
+
+    /// A recorder whose events are not written, with space for that many.
+    pub(crate) fn recorder(space: usize) -> (Recorder, Waiting) {
+        let (queue, waiting) = mpsc::channel(space);
         let recorder = Recorder {
             component: "test",
             queue,
             clock: Clock::starting_at(Timestamp::UNIX_EPOCH),
             dropped: Arc::default(),
         };
+        (recorder, Waiting(waiting))
+    }
+
+    #[test]
+    fn events_beyond_the_queue_are_counted() {
+        let (recorder, mut waiting) = recorder(2);
         let publish = |message: &str| {
             let clone = recorder.clone();
             clone.publish(&Pod::default(), EventType::Normal, Reason::Started, message);
@@ -260,7 +276,7 @@ mod tests {
         }
         assert_eq!(recorder.dropped(), 2);
         // The oldest stay; a slot is free once one of them is written.
-        assert_eq!(waiting.try_recv().unwrap().message, "a");
+        assert_eq!(waiting.try_next().unwrap().1, "a");
         publish("e");
         assert_eq!(recorder.dropped(), 2);
     }

@@ -28,7 +28,7 @@ pub use apply::{
     WriteError, apply, create, delete, delete_named, delete_unchanged, merge, merge_status,
 };
 pub use clock::Clock;
-pub use controller::{ReconcileError, Reconciler, Requeue, Retry, run_controller};
+pub use controller::{ReconcileError, Reconciler, Requeue, Retry, panic_events, run_controller};
 pub use events::{EventType, Recorder, RecorderTask, recorder};
 pub use fragment::Fragment;
 pub use key::Key;

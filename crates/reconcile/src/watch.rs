@@ -33,7 +33,8 @@ const STABLE: Duration = Duration::from_secs(30);
 /// object that was added, modified (its state before and after) or deleted.
 ///
 /// Managed fields are dropped. An object that its type cannot represent is logged and skipped
-/// (after a fresh list it counts as absent), so that one malformed object never stops the others.
+/// (after a fresh list it counts as absent), so that one malformed object never stops the others. So is one
+/// whose parsing panics; a panic of `trigger` ends that call.
 pub async fn watch<K: View>(
     client: Client,
     config: watcher::Config,
@@ -247,7 +248,7 @@ pub async fn watch_if_defined<K: View>(
             if !is_defined() {
                 let before = store.len();
                 for gone in store.replace(Vec::new()) {
-                    trigger(&gone);
+                    call(&trigger, &gone);
                 }
                 count_objects(before, &store);
                 changed.notified().await;
@@ -292,36 +293,42 @@ fn follow<K: View>(
             let fresh = std::mem::take(listed);
             let keys: Vec<Key> = fresh.iter().map(Key::of).collect();
             for gone in store.replace(fresh) {
-                trigger(&gone);
+                call(trigger, &gone);
             }
             for object in keys.iter().filter_map(|key| store.get(key)) {
-                trigger(&object);
+                call(trigger, &object);
             }
         }
         watcher::Event::Apply(object) => {
             if let Some(object) = parse(object) {
                 let key = Key::of(&object);
                 if let Some(before) = store.put(object) {
-                    trigger(&before);
+                    call(trigger, &before);
                 }
                 if let Some(now) = store.get(&key) {
-                    trigger(&now);
+                    call(trigger, &now);
                 }
             }
         }
         watcher::Event::Delete(object) => {
             if let Some(gone) = store.remove(&Key::of(&object)) {
-                trigger(&gone);
+                call(trigger, &gone);
             }
         }
     }
 }
 
+/// The process would meet the same object again after a restart, so a panic must not end it.
+fn call<K>(trigger: &impl Fn(&K), object: &K) {
+    panics::catch(|| trigger(object)).ok();
+}
+
 /// Parses the object; `None` if its type cannot represent it.
 fn parse<K: View>(object: Raw) -> Option<K> {
     let key = Key::of(&object);
-    let parsed = serde_json::from_value::<K>(object.whole);
+    let parsed = panics::catch(|| serde_json::from_value::<K>(object.whole));
     parsed
+        .unwrap_or_else(|panicked| Err(serde_json::Error::custom(panicked)))
         .inspect_err(|error| {
             tracing::warn!(
                 kind = %K::kind(&()),

@@ -1,7 +1,8 @@
 //! A response body that holds something until it was sent or its client is gone.
 //!
 //! Invariant: it is handed out in parts. HTTP libraries ask for the next part when they have room for it,
-//! and drop the body with its last part, so at most a few parts are unsent when the guard is dropped.
+//! and drop the body with its last part, so at most a few parts are unsent when the guard is dropped. A body that
+//! panics ends with an error.
 
 use std::{
     pin::Pin,
@@ -49,7 +50,14 @@ impl<G: Unpin> HttpBody for Held<G> {
         if let Some(part) = self.next_part() {
             return Poll::Ready(Some(Ok(part)));
         }
-        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
+        let body = &mut self.body;
+        let polled = panics::catch(|| Pin::new(&mut *body).poll_frame(context));
+        let polled = polled.unwrap_or_else(|panicked| {
+            let rest = std::mem::take(body);
+            panics::catch(|| drop(rest)).ok();
+            Poll::Ready(Some(Err(axum::Error::new(panicked))))
+        });
+        let frame = std::task::ready!(polled);
         let frame = match frame.map(|frame| frame.map(Frame::into_data)) {
             Some(Ok(Ok(data))) if data.len() > PART => {
                 self.rest = data;

@@ -2,13 +2,14 @@
 //!
 //! Invariants: every request carries a [`Peer`]; a client must finish the handshake and the request's head in
 //! bounded time and send requests to keep its connection; no address holds all connections; after `run` returns, no
-//! connection is left. An upgraded connection belongs to its request handler.
+//! connection is left; a panic ends one request, with a 500, or one connection. An upgraded connection belongs to its
+//! request handler.
 
 use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
-use axum::Router;
-use http::Request;
-use hyper::{body::Incoming, service::service_fn};
+use axum::{Router, body::Body};
+use http::{Request, Response, StatusCode};
+use hyper::{body::Incoming, rt::Executor, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
@@ -118,7 +119,10 @@ impl Server {
                     };
                     let shared = Arc::clone(&shared);
                     connections.spawn(async move {
-                        Box::pin(shared.connection(stream, address)).await;
+                        let served = panics::confined(shared.connection(stream, address)).await;
+                        if let Err(panicked) = served {
+                            tracing::warn!(%address, %panicked, "connection ended");
+                        }
                         drop((slot, place));
                     });
                 }
@@ -139,7 +143,7 @@ impl Server {
 struct Shared {
     tls: TlsSource,
     router: Router,
-    http: auto::Builder<TokioExecutor>,
+    http: auto::Builder<Tasks>,
     limits: Limits,
     stop: CancellationToken,
 }
@@ -173,10 +177,13 @@ impl Shared {
         let activity = Activity::new();
         let service = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer.clone());
-            let router = self.router.clone();
+            let routed = panics::confined(self.router.clone().oneshot(request));
             let busy = activity.begin();
             async move {
-                let response = router.oneshot(request).await.unwrap_or_else(|e| match e {});
+                let response = match routed.await {
+                    Ok(Ok(response)) => response,
+                    Err(_panicked) => panic_response(),
+                };
                 Ok::<_, Infallible>(response.map(|body| hold(body, busy)))
             }
         });
@@ -220,8 +227,30 @@ async fn accept(
     Ok((stream, address, slot))
 }
 
-fn http_server(limits: &Limits) -> auto::Builder<TokioExecutor> {
-    let mut http = auto::Builder::new(TokioExecutor::new());
+/// For a router that does not answer panics itself.
+fn panic_response() -> Response<Body> {
+    let text = "the server panicked while it served this request: report the message in its log\n";
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response
+}
+
+/// Runs what the HTTP library starts for a connection: each request of HTTP/2.
+#[derive(Debug, Clone, Copy)]
+struct Tasks;
+
+impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Tasks {
+    fn execute(&self, future: F) {
+        let confined = panics::confined(future);
+        TokioExecutor::new().execute(async move {
+            // The log has the panic; the client sees that its request ends.
+            confined.await.ok();
+        });
+    }
+}
+
+fn http_server(limits: &Limits) -> auto::Builder<Tasks> {
+    let mut http = auto::Builder::new(Tasks);
     http.http1()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_read);

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use axum::{Extension, Router, body::Body, routing::get};
+use futures::StreamExt as _;
 use http::{Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use jiff::{SignedDuration, Timestamp};
@@ -300,4 +301,47 @@ fn certificate_is_accepted_by_authority_name_and_time() {
         let is_accepted = believes(&trust, identity, name, time).unwrap();
         assert_eq!(is_accepted, expected, "{name} at {time}");
     }
+}
+
+async fn bug() -> String {
+    panic!("a bug in a handler");
+}
+
+/// A body that panics after its first part.
+async fn broken_body() -> Body {
+    Body::from_stream(futures::stream::iter(0..2).then(async |part| {
+        // The first part is sent while the second is waited for.
+        tokio::task::yield_now().await;
+        assert!(part == 0, "a bug in a body");
+        Ok::<_, std::convert::Infallible>("first part")
+    }))
+}
+
+#[tokio::test]
+async fn panic_ends_one_request_and_the_server_goes_on() {
+    let ca = authority();
+    let server = ca.issue(&Leaf::server("server.test", validity())).unwrap();
+    let router = app()
+        .route("/bug", get(bug))
+        .route("/body", get(broken_body));
+    let running = serve(&server, &ClientCertificates::Optional(ca.trust()), router).await;
+    let client = HttpsClient::new(&ca.trust(), None, running.tasks.clone()).unwrap();
+    let request = |path: &str| Request::get(path).body(Body::empty()).unwrap();
+    for _ in 0..2 {
+        let response = client.send(&running.target, request("/bug")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let text = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(text.starts_with(b"the server panicked"), "{text:?}");
+        let response = client.send(&running.target, request("/body")).await;
+        let body = response.unwrap().into_body().collect().await;
+        assert!(
+            body.is_err(),
+            "the client notices that the body is not whole"
+        );
+        let identity = request_identity(&client, &running.target).await;
+        assert_eq!(identity.unwrap(), "anonymous");
+    }
+    running.stop.cancel();
+    running.tasks.close();
+    running.tasks.wait().await;
 }

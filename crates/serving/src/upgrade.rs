@@ -65,9 +65,9 @@ where
         let _guard = guard;
         let copied = tokio::select! {
             () = stop.cancelled() => return,
-            copied = copy(caller, server) => copied,
+            copied = panics::confined(copy(caller, server)) => copied,
         };
-        if let Err(error) = copied {
+        if let Err(error) = copied.unwrap_or_else(|panicked| Err(panicked.into())) {
             tracing::debug!(error, "upgraded connection ended");
         }
     });
@@ -94,14 +94,17 @@ pub fn accept(protocol: &'static str) -> Response<Body> {
 }
 
 /// Copies bytes in both directions between an upgraded connection and another stream, until both
-/// directions have ended.
+/// directions have ended. A panic is an error.
 pub async fn carry<S>(upgrade: OnUpgrade, mut stream: S) -> Result<(), BoxError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut upgraded = TokioIo::new(upgrade.await?);
-    tokio::io::copy_bidirectional(&mut upgraded, &mut stream).await?;
-    Ok(())
+    let copied = panics::confined(async move {
+        let mut upgraded = TokioIo::new(upgrade.await?);
+        tokio::io::copy_bidirectional(&mut upgraded, &mut stream).await?;
+        Ok(())
+    });
+    copied.await?
 }
 
 /// The connection behind a response that accepts an upgrade.

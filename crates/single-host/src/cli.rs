@@ -53,6 +53,9 @@ pub struct Up {
     /// Address of the API server
     #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS:PORT")]
     pub listen: SocketAddr,
+    /// Address of the web console, such as 127.0.0.1:8440, where users sign in with tokens. Without it there is none
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub console: Option<SocketAddr>,
     /// Another name or address of this host, for the API server's certificate; may be repeated
     #[arg(long = "name", value_name = "NAME", value_parser = server_name)]
     pub names: Vec<String>,

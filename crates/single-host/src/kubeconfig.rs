@@ -11,13 +11,18 @@ use serde_json::json;
 
 use crate::identities::Identities;
 
-/// Replaces the file atomically; only root can read it.
-pub(crate) fn write(path: &Path, listen: SocketAddr, identities: &Identities) -> Result<()> {
+/// Where this host reaches a server that listens there.
+pub(crate) fn url(listen: SocketAddr) -> String {
     let host = match listen.ip() {
         ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         ip => ip,
     };
-    let server = format!("https://{}", SocketAddr::new(host, listen.port()));
+    format!("https://{}", SocketAddr::new(host, listen.port()))
+}
+
+/// Replaces the file atomically; only root can read it.
+pub(crate) fn write(path: &Path, listen: SocketAddr, identities: &Identities) -> Result<()> {
+    let server = url(listen);
     let encode = |pem: &str| STANDARD.encode(pem);
     let text = serde_saphyr::to_string(&json!({
         "apiVersion": "v1",

@@ -3,7 +3,13 @@
 use std::{fmt, sync::Arc};
 
 use ::metrics::Table;
-use axum::{Router, routing::get};
+use axum::{
+    Router,
+    extract::Request,
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
 use cluster_view::Configuration;
 use kube::Client;
 use reconcile::Clock;
@@ -11,7 +17,9 @@ use serving::{HttpsClient, Server, TlsSource};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{UploadTokens, discovery, fallback, metrics, openapi, uploads, verbs, webhooks};
+use crate::{
+    UploadTokens, discovery, fallback, metrics, openapi, refusal::Refusal, uploads, verbs, webhooks,
+};
 
 pub struct Settings {
     pub client: Client,
@@ -121,6 +129,15 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
     tasks.wait().await;
 }
 
+/// A panic is the failure of its request.
+async fn confine(request: Request, next: Next) -> Response {
+    let served = panics::confined(next.run(request)).await;
+    served.unwrap_or_else(|_panicked| {
+        let text = "virt-api panicked while it served this request: report the message in its log";
+        Refusal::internal(text).into_response()
+    })
+}
+
 fn router(shared: Shared) -> Router {
     let mut router = Router::new()
         .route("/livez", get(|| async { "ok" }))
@@ -141,5 +158,38 @@ fn router(shared: Shared) -> Router {
         .merge(subresources)
         .fallback(fallback::not_found)
         .method_not_allowed_fallback(fallback::wrong_method)
+        .layer(middleware::from_fn(confine))
         .with_state(shared)
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use serde_json::Value;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    async fn bug() -> String {
+        panic!("a bug in a handler");
+    }
+
+    #[tokio::test]
+    async fn panic_of_a_handler_is_a_status_and_other_requests_are_served() {
+        let router = Router::new()
+            .route("/bug", get(bug))
+            .route("/livez", get(|| async { "ok" }))
+            .layer(middleware::from_fn(confine));
+        for (path, expected) in [("/bug", 500), ("/livez", 200), ("/bug", 500)] {
+            let request = Request::builder().uri(path).body(axum::body::Body::empty());
+            let response = router.clone().oneshot(request.unwrap()).await.unwrap();
+            assert_eq!(response.status().as_u16(), expected, "{path}");
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            if expected == 500 {
+                let status: Value = serde_json::from_slice(&body).unwrap();
+                assert_eq!(status["kind"], "Status");
+                assert_eq!(status["reason"], "InternalError");
+            }
+        }
+    }
 }

@@ -18,25 +18,22 @@ const HANDSHAKE: [header::HeaderName; 6] = [
     header::SEC_WEBSOCKET_EXTENSIONS,
 ];
 
+/// `node_request` is the path on the node below that of the VMI, with its query.
 pub(crate) async fn join(
     shared: &Shared,
     vmi: &VirtualMachineInstance,
-    device: &str,
+    node_request: &str,
     mut request: Request,
 ) -> Result<Response, Refusal> {
     if !upgrade::is_upgrade(request.headers()) {
+        let device = node_request.split(['?', '/']).next().unwrap_or_default();
         return Err(Refusal::bad_request(format!(
             "{device} is a websocket: request an upgrade"
         )));
     }
     let target = node::target(shared, vmi).await?;
-    let query = request
-        .uri()
-        .query()
-        .map(|query| format!("?{query}"))
-        .unwrap_or_default();
     let mut forwarded = http::Request::builder()
-        .uri(node::path(vmi, device) + &query)
+        .uri(node::path(vmi, node_request))
         .header(header::HOST, &target.server_name)
         .body(Body::empty())
         .map_err(|err| Refusal::internal(err.to_string()))?;

@@ -7,7 +7,9 @@ use cluster_view::Configuration;
 use kube::Resource;
 use kube::runtime::watcher;
 use kubevirt_api::labels;
-use reconcile::{Reconciler, Recorder, Store, View, run_controller, watch, watch_if_defined};
+use reconcile::{
+    Reconciler, Recorder, Store, View, panic_events, run_controller, watch, watch_if_defined,
+};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -118,10 +120,11 @@ impl<'a> Wiring<'a> {
         store: &Store<K>,
         make: impl Fn() -> R + Send + Sync + 'static,
     ) where
-        K: Resource + Send + Sync + 'static,
+        K: Resource<DynamicType = ()> + Send + Sync + 'static,
     {
-        let (gate, store) = (gate.clone(), store.clone());
-        let start = move |workers: &Workers| workers.start(make(), &gate, &store);
+        let (gate, store, recorder) = (gate.clone(), store.clone(), self.recorder.clone());
+        let start =
+            move |workers: &Workers| workers.start(make(), &gate, (store.clone(), &recorder));
         self.registered.starts.push(Box::new(start));
     }
 
@@ -191,11 +194,21 @@ impl Registered {
 }
 
 impl Workers {
-    fn start<R: Reconciler, K: Resource>(&self, reconciler: R, gate: &Gate, store: &Store<K>) {
+    /// Reconciles the objects of the store, which get an event when that panics.
+    fn start<R: Reconciler, K>(
+        &self,
+        reconciler: R,
+        gate: &Gate,
+        (store, recorder): (Store<K>, &Recorder),
+    ) where
+        K: Resource<DynamicType = ()> + Send + Sync + 'static,
+    {
         let (gate, stop, concurrency) = (gate.clone(), self.stop.clone(), self.concurrency);
-        gate.open(store);
+        gate.open(&store);
+        let on_panic = panic_events(recorder.clone(), store);
         self.tasks.spawn(async move {
-            run_controller(Arc::new(reconciler), gate.triggers(), concurrency, stop).await;
+            let reconciler = Arc::new(reconciler);
+            run_controller(reconciler, gate.triggers(), concurrency, on_panic, stop).await;
             gate.close();
         });
     }

@@ -5,6 +5,7 @@ mod cluster;
 mod error;
 mod file_servers;
 mod hotplug;
+mod metrics;
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
@@ -43,6 +44,8 @@ pub(crate) struct Request<'a> {
     pub(crate) capabilities: &'a Capabilities,
     /// The settings of the cluster.
     pub(crate) settings: &'a KubeVirtConfiguration,
+    /// Name of this node.
+    pub(crate) node: &'a str,
     pub(crate) peer: Arc<Peer>,
 }
 
@@ -62,6 +65,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         pods_dir,
         capabilities,
         settings,
+        node,
         peer,
     } = request;
     let claims = Claims::of(pod);
@@ -130,6 +134,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         agent_probes_paused: pauses_agent_probes(vmi),
         credentials: agent_credentials(&guest),
         separate_cpus: domain_xml::separate_cpus(&input)?,
+        metrics: metrics::of(&guest, node)?,
         grace_seconds: u64::try_from(grace_seconds(vmi)).unwrap_or(0),
     };
     let volumes = domain_xml::disk_targets(&input)?

@@ -7,7 +7,7 @@ use cluster_view::Configuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt, runtime::watcher};
 use kubevirt_api::{VirtualMachineInstance, labels};
-use reconcile::{Clock, Key, Store, Triggers, recorder, run_controller, watch};
+use reconcile::{Clock, Key, Store, Triggers, panic_events, recorder, run_controller, watch};
 use serving::{HttpsClient, Server, TlsSource};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -99,7 +99,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         pods_dir: PodsDir::new(pods_dir),
         capabilities,
         cluster: cluster.clone(),
-        recorder: events,
+        recorder: events.clone(),
         clock,
         triggers: triggers.clone(),
         tasks: tasks.clone(),
@@ -144,7 +144,8 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         vmis.ready().await;
         arrivals.ready().await;
         pods.ready().await;
-        run_controller(guests, triggers, CONCURRENCY, stop.clone()).await;
+        let on_panic = panic_events(events, vmis);
+        run_controller(guests, triggers, CONCURRENCY, on_panic, stop.clone()).await;
     };
     tokio::select! {
         () = reconciling => {}

@@ -21,6 +21,7 @@ mod file;
 mod guest;
 mod hold_volumes;
 mod hypervisor;
+mod metrics;
 mod monitor;
 mod passt;
 mod prepare;

@@ -207,6 +207,8 @@ pub enum Command {
     GuestOsInfo {
         /// Name of the VM or VMI
         vmi: String,
+        #[command(flatten)]
+        printed: Printed,
     },
     /// Show the users that are logged in to a guest
     #[command(after_help = "Example: virtctl userlist myvm")]
@@ -214,6 +216,8 @@ pub enum Command {
     UserList {
         /// Name of the VM or VMI
         vmi: String,
+        #[command(flatten)]
+        printed: Printed,
     },
     /// Show the file systems of a guest
     #[command(after_help = "Example: virtctl fslist myvm")]
@@ -221,6 +225,8 @@ pub enum Command {
     FsList {
         /// Name of the VM or VMI
         vmi: String,
+        #[command(flatten)]
+        printed: Printed,
     },
     /// Connect to the serial console of a guest
     #[command(after_help = "Example: virtctl console myvm\n\n\
@@ -416,6 +422,31 @@ pub struct PortForward {
 pub enum Output {
     Json,
     Yaml,
+}
+
+/// The format of a report.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Printed {
+    /// Format of the report
+    #[arg(long, short, value_enum, default_value = "json", value_name = "FORMAT")]
+    pub output: Output,
+}
+
+/// What is printed of an object that was made.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Made {
+    /// Print the object that was made, in this format, instead of a message
+    #[arg(long, short, value_enum, value_name = "FORMAT")]
+    pub output: Option<ObjectOutput>,
+}
+
+impl From<Output> for ObjectOutput {
+    fn from(output: Output) -> Self {
+        match output {
+            Output::Json => Self::Json,
+            Output::Yaml => Self::Yaml,
+        }
+    }
 }
 
 /// Formats of an object.

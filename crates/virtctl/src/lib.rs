@@ -6,10 +6,10 @@
 //! - `subresource` calls the aggregated API, by HTTP or websocket;
 //! - `create` makes manifests from flags;
 //! - `objects` reads and changes objects of any kind;
-//! - `observe` reads the objects that `diagnosis` needs;
+//! - `files` writes output files, whole or not at all;
 //! - `changes` waits until they may have changed;
 //! - `commands` has a module for each command;
-//! - `terminal` is the state of the terminal;
+//! - `terminal` is the state of the terminal, `signals` end the process;
 //! - `printer` is the only module that writes to the terminal, but for the shell of `guestfs`.
 //!
 //! **Invariants**: everything goes through the API server, but the data of `image-upload` and `vmexport`
@@ -22,20 +22,20 @@ mod commands;
 mod connect;
 mod create;
 mod failure;
+mod files;
 mod https;
 mod key_values;
 mod objects;
-mod observe;
 pub mod ports;
 mod printer;
 mod proxy;
 mod random;
 mod requests;
 mod run;
+mod signals;
 #[cfg(test)]
 mod streams_server;
 mod subresource;
 mod terminal;
 
-pub use observe::{Target, observe};
 pub use run::main;

@@ -18,13 +18,14 @@ use crate::{
     create,
     failure::Usage,
     printer::Printer,
+    signals::{self, Interrupted},
 };
 
 /// The command line is wrong; also clap's exit code for it.
 const USAGE: u8 = 2;
 
-/// Runs the program. The exit code is 0 for success, 1 for a failure, 2 for a wrong command line; `why`
-/// uses 0 and 1 for the health of the VM, so its own failures are 2.
+/// Runs the program. The exit code is 0 for success, 1 for a failure, 2 for a wrong command line, and 128 and the
+/// number of the signal that ended it; `why` uses 0 and 1 for the health of the VM, so its own failures are 2.
 pub fn main() -> ExitCode {
     let cli = Cli::from_environment();
     let failure = match cli.command {
@@ -37,7 +38,7 @@ pub fn main() -> ExitCode {
         .build();
     let ended = match runtime {
         Ok(runtime) => {
-            let ended = runtime.block_on(run(cli, printer));
+            let ended = runtime.block_on(until_interrupted(cli, printer));
             // A read of the terminal may still be blocked in a thread of its own.
             runtime.shutdown_background();
             ended
@@ -47,6 +48,9 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(code) => code,
         Err(err) => {
+            if let Some(interrupted) = err.downcast_ref::<Interrupted>() {
+                return ExitCode::from(interrupted.exit_code());
+            }
             printer.error(&err);
             if err.is::<Usage>() {
                 ExitCode::from(USAGE)
@@ -54,6 +58,26 @@ pub fn main() -> ExitCode {
                 failure
             }
         }
+    }
+}
+
+/// Runs the command; a signal ends it by dropping it, which restores the terminal and removes unfinished files.
+async fn until_interrupted(cli: Cli, printer: Printer) -> Result<ExitCode> {
+    let waits_itself = matches!(
+        cli.command,
+        Command::Ssh(_) | Command::Scp(_) | Command::Objects(ObjectCommand::Guestfs(_))
+    );
+    let interrupted = async {
+        if waits_itself {
+            std::future::pending().await
+        } else {
+            signals::interrupted().await
+        }
+    };
+    tokio::select! {
+        biased;
+        interrupted = interrupted => Err(interrupted),
+        ended = Box::pin(run(cli, printer)) => ended,
     }
 }
 
@@ -157,14 +181,17 @@ pub(crate) async fn run_on(
         Command::Reset { vmi } => {
             guest::update(cluster, printer, Subresource::of(vmi, "reset")).await
         }
-        Command::GuestOsInfo { vmi } => {
-            guest::show(cluster, printer, Subresource::of(vmi, "guestosinfo")).await
+        Command::GuestOsInfo { vmi, printed } => {
+            let report = Subresource::of(vmi, "guestosinfo");
+            guest::show(cluster, printer, report, printed.output).await
         }
-        Command::UserList { vmi } => {
-            guest::show(cluster, printer, Subresource::of(vmi, "userlist")).await
+        Command::UserList { vmi, printed } => {
+            let report = Subresource::of(vmi, "userlist");
+            guest::show(cluster, printer, report, printed.output).await
         }
-        Command::FsList { vmi } => {
-            guest::show(cluster, printer, Subresource::of(vmi, "filesystemlist")).await
+        Command::FsList { vmi, printed } => {
+            let report = Subresource::of(vmi, "filesystemlist");
+            guest::show(cluster, printer, report, printed.output).await
         }
         Command::Console { vmi, timeout } => {
             Box::pin(console::console(cluster, printer, vmi, *timeout)).await
@@ -195,7 +222,9 @@ async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer
         Expose(flags) => expose::expose(cluster, printer, flags).await,
         Expand(flags) => expand::expand(cluster, printer, flags).await,
         Credentials(flags) => credentials::run(cluster, printer, flags).await,
-        PermittedDevices => permitted_devices::permitted_devices(cluster, printer).await,
+        PermittedDevices { output } => {
+            permitted_devices::permitted_devices(cluster, printer, *output).await
+        }
         Adm(adm) => {
             let AdmCommand::LogVerbosity(flags) = &adm.command;
             log_verbosity(cluster, printer, flags).await

@@ -1,6 +1,6 @@
 //! The server's side of a stream, for tests.
 
-use http::{HeaderValue, header::SEC_WEBSOCKET_PROTOCOL};
+use http::{HeaderName, HeaderValue, header::SEC_WEBSOCKET_PROTOCOL};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::{
     WebSocketStream, accept_hdr_async,
@@ -8,22 +8,44 @@ use tokio_tungstenite::{
 };
 
 /// Accepts one stream of the protocol; also returns the path that the client asked for.
+pub(crate) async fn accept(
+    listener: &TcpListener,
+    protocol: &'static str,
+) -> (WebSocketStream<TcpStream>, String) {
+    accept_with(listener, &[(SEC_WEBSOCKET_PROTOCOL, protocol)]).await
+}
+
+/// Accepts one stream to a device, and says that another session to it was closed.
+pub(crate) async fn accept_replacing(
+    listener: &TcpListener,
+    device: &'static str,
+) -> (WebSocketStream<TcpStream>, String) {
+    let headers = [
+        (SEC_WEBSOCKET_PROTOCOL, "plain.kubevirt.io"),
+        (
+            HeaderName::from_static("x-ferrovirt-replaced-session"),
+            device,
+        ),
+    ];
+    accept_with(listener, &headers).await
+}
+
 #[expect(
     clippy::result_large_err,
     reason = "the callback's type is that of tungstenite"
 )]
-pub(crate) async fn accept(
+async fn accept_with(
     listener: &TcpListener,
-    protocol: &'static str,
+    headers: &[(HeaderName, &'static str)],
 ) -> (WebSocketStream<TcpStream>, String) {
     let (client, _) = listener.accept().await.unwrap();
     let mut path = String::new();
     let accept = |request: &Request, mut response: Response| {
         path = request.uri().to_string();
-        let protocol = HeaderValue::from_static(protocol);
-        response
-            .headers_mut()
-            .insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+        for (name, value) in headers {
+            let value = HeaderValue::from_static(value);
+            response.headers_mut().insert(name.clone(), value);
+        }
         Ok(response)
     };
     let stream = accept_hdr_async(client, accept).await.unwrap();

@@ -6,12 +6,17 @@ use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::TokioIo;
 use kube::{Client, client::Body};
 use serde::Serialize;
-use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::protocol::{CloseFrame, Role},
+};
 
 use crate::connect::Cluster;
 
 /// The sub-protocol of all streams.
 const PROTOCOL: &str = "plain.kubevirt.io";
+/// A server of ours names the device here whose other session it closed.
+const REPLACED: &str = "x-ferrovirt-replaced-session";
 /// Any sixteen bytes: the key only proves that the server speaks the protocol.
 const KEY: &str = "ZmVycm92aXJ0dmlydGN0bA==";
 
@@ -71,8 +76,19 @@ pub(crate) async fn get_bytes(cluster: &Cluster, path: &str, limit: usize) -> Re
     Ok(body.to_bytes().to_vec())
 }
 
-/// Opens a websocket.
+/// A stream, and whether another session was closed for it.
+pub(crate) struct Opened {
+    pub(crate) stream: Stream,
+    pub(crate) has_replaced: bool,
+}
+
+/// Opens a websocket to a port, which several sessions may use.
 pub(crate) async fn open(client: &Client, path: &str) -> Result<Stream, NotOpened> {
+    Ok(open_device(client, path).await?.stream)
+}
+
+/// Opens a websocket to a device, which has one session at a time.
+pub(crate) async fn open_device(client: &Client, path: &str) -> Result<Opened, NotOpened> {
     let request = Request::builder()
         .uri(path)
         .header(header::CONNECTION, "Upgrade")
@@ -95,10 +111,23 @@ pub(crate) async fn open(client: &Client, path: &str) -> Result<Stream, NotOpene
             _ => NotOpened::Failed(anyhow::anyhow!(message)),
         });
     }
+    let has_replaced = response.headers().contains_key(REPLACED);
     let upgraded = hyper::upgrade::on(&mut response).await.map_err(|err| {
         NotOpened::Failed(anyhow::Error::new(err).context("upgrade to a websocket"))
     })?;
-    Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await)
+    let upgraded = TokioIo::new(upgraded);
+    Ok(Opened {
+        stream: WebSocketStream::from_raw_socket(upgraded, Role::Client, None).await,
+        has_replaced,
+    })
+}
+
+/// The reason in a close frame, if the session did not end as usual.
+pub(crate) fn close_reason(frame: Option<&CloseFrame>) -> Option<String> {
+    let reason = frame?.reason.as_str();
+    // A mark for clients that look for it in the message.
+    let reason = reason.strip_prefix("EOF: ").unwrap_or(reason);
+    (!reason.is_empty()).then(|| reason.to_owned())
 }
 
 /// The message of a `Status`, or the whole body.

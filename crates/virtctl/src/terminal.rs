@@ -28,6 +28,41 @@ impl Drop for RawMode {
     }
 }
 
+/// The settings of the terminal, which are those again when this is dropped: a program that is killed does not
+/// restore them.
+#[cfg(unix)]
+pub(crate) struct Settings(Option<rustix::termios::Termios>);
+
+#[cfg(unix)]
+impl Settings {
+    pub(crate) fn save() -> Self {
+        // Without a terminal there is nothing to restore.
+        Self(rustix::termios::tcgetattr(std::io::stdin()).ok())
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Settings {
+    fn drop(&mut self) {
+        use rustix::termios::{OptionalActions, tcsetattr};
+        if let Some(settings) = &self.0 {
+            // The terminal may be closed already.
+            let _restored = tcsetattr(std::io::stdin(), OptionalActions::Now, settings);
+        }
+    }
+}
+
+/// Programs restore the console of Windows themselves.
+#[cfg(not(unix))]
+pub(crate) struct Settings;
+
+#[cfg(not(unix))]
+impl Settings {
+    pub(crate) fn save() -> Self {
+        Self
+    }
+}
+
 /// Changes of the terminal's size, from the start of the watch.
 pub(crate) struct Resizes {
     #[cfg(unix)]
@@ -60,23 +95,4 @@ impl Resizes {
     pub(crate) async fn next(&mut self) -> Result<()> {
         std::future::pending().await
     }
-}
-
-/// Waits until the user or the system asks this process to end.
-#[cfg(unix)]
-pub(crate) async fn asked_to_end() -> Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut end = signal(SignalKind::terminate()).context("watch for SIGTERM")?;
-    let mut hangup = signal(SignalKind::hangup()).context("watch for SIGHUP")?;
-    tokio::select! {
-        ended = tokio::signal::ctrl_c() => ended.context("watch for Ctrl+C"),
-        _ = end.recv() => Ok(()),
-        _ = hangup.recv() => Ok(()),
-    }
-}
-
-/// Waits until the user asks this process to end.
-#[cfg(not(unix))]
-pub(crate) async fn asked_to_end() -> Result<()> {
-    tokio::signal::ctrl_c().await.context("watch for Ctrl+C")
 }

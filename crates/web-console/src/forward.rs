@@ -3,6 +3,8 @@
 //! Invariant: the user's credentials come from the client alone. Of the browser's headers only those pass
 //! that describe the content; none can name a user, a group or a credential.
 
+use std::sync::Arc;
+
 use axum::{
     body::{Body, Bytes, to_bytes},
     extract::Request,
@@ -12,6 +14,7 @@ use error_chain::error_chain;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use kube::{Client, client::Body as ClientBody};
 use serving::upgrade;
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{headers, paths::Pass, respond};
@@ -40,7 +43,10 @@ const RETURNED_HANDSHAKE: [HeaderName; 4] = [
 /// What forwarding needs besides the request.
 #[derive(Clone)]
 pub(crate) struct Upstream {
+    /// With the rights of the user.
     pub(crate) client: Client,
+    /// Bounds the streams that are open.
+    pub(crate) streams: Arc<Semaphore>,
     /// Own the copying of streams.
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
@@ -63,6 +69,15 @@ pub(crate) async fn forward(upstream: &Upstream, pass: Pass, mut request: Reques
         let message = "this path is a websocket, or is none; the page asks otherwise";
         return respond::error(StatusCode::BAD_REQUEST, message);
     }
+    let place = Arc::clone(&upstream.streams).try_acquire_owned();
+    let place = match (is_stream, place) {
+        (true, Err(_)) => {
+            let message = "too many consoles and screens are open at once; close one";
+            return respond::error(StatusCode::SERVICE_UNAVAILABLE, message);
+        }
+        (true, Ok(place)) => Some(place),
+        (false, _) => None,
+    };
     let caller = is_stream.then(|| upgrade::take(&mut request));
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, BODY_LIMIT).await else {
@@ -87,9 +102,13 @@ pub(crate) async fn forward(upstream: &Upstream, pass: Pass, mut request: Reques
     let handshake = switches.then(|| self::kept(response.headers(), &RETURNED_HANDSHAKE));
     response.headers_mut().clear();
     let mut response = match caller {
-        Some(caller) if switches => {
-            upgrade::join(caller, response, &upstream.tasks, upstream.stop.clone())
-        }
+        Some(caller) if switches => upgrade::join_holding(
+            caller,
+            response,
+            &upstream.tasks,
+            upstream.stop.clone(),
+            place,
+        ),
         _ => response.map(Body::new),
     };
     response.headers_mut().extend(kept);

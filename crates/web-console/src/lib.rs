@@ -2,17 +2,22 @@
 //!
 //! - [`assets`] holds the files of the page, from `static/`;
 //! - `headers` sets the security headers of every response;
+//! - [`Access`] is how users sign in: one by links, or all with tokens;
 //! - [`Sessions`] exchanges a link that works once for the key of a browser tab;
 //! - `origin` rejects requests that another site or name caused;
 //! - `paths` lists the requests that are passed to the API server, `forward` passes them;
-//! - [`serve`] runs the server.
+//! - `explain` finds why a VM does not run, `upload` passes files to the upload proxy;
+//! - [`serve`] and [`router`] run the server.
 //!
 //! **Invariants**: the server has no rights of its own: it forwards with the client it was given, which has
-//! the identity of the user who started it. Every request except for the files needs the key, in a header
-//! that a browser never adds by itself. Only requests that the page makes are forwarded, so no content
-//! that a pod serves is reachable under the page's origin. Nothing is loaded from elsewhere.
+//! the identity of the user who started it, or with the token of the request. Every request except for the files
+//! needs the key or token, in a header that a browser never adds by itself. Only requests that the page makes are
+//! forwarded, so no content that a pod serves is reachable under the page's origin. Nothing is loaded from
+//! elsewhere.
 
+mod access;
 pub mod assets;
+mod explain;
 mod forward;
 mod headers;
 mod origin;
@@ -20,6 +25,9 @@ mod paths;
 mod respond;
 mod server;
 mod sessions;
+mod upload;
 
-pub use server::{Console, Explain, Subject, router, serve};
+pub use access::Access;
+pub use origin::Hosts;
+pub use server::{Console, router, serve};
 pub use sessions::{Link, Sessions};

@@ -29,6 +29,48 @@ const REQUESTS: &[(&[Method], &str)] = &[
         CREATE,
         "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
     ),
+    (CREATE, "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
+    (READ, "/apis/storage.k8s.io/v1/storageclasses"),
+    (
+        READ,
+        "/apis/instancetype.kubevirt.io/v1beta1/namespaces/*/virtualmachineinstancetypes",
+    ),
+    (
+        READ,
+        "/apis/instancetype.kubevirt.io/v1beta1/namespaces/*/virtualmachinepreferences",
+    ),
+    (
+        READ,
+        "/apis/k8s.cni.cncf.io/v1/namespaces/*/network-attachment-definitions",
+    ),
+    (
+        READ_OR_CREATE,
+        "/apis/cdi.kubevirt.io/v1beta1/namespaces/*/datavolumes",
+    ),
+    (
+        READ_OR_DELETE,
+        "/apis/cdi.kubevirt.io/v1beta1/namespaces/*/datavolumes/*",
+    ),
+    (
+        CREATE,
+        "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/*/uploadtokenrequests",
+    ),
+    (
+        READ_OR_CREATE,
+        "/apis/export.kubevirt.io/v1/namespaces/*/virtualmachineexports",
+    ),
+    (
+        DELETE,
+        "/apis/export.kubevirt.io/v1/namespaces/*/virtualmachineexports/*",
+    ),
+    (
+        READ_OR_CREATE,
+        "/apis/kubevirt.io/v1/namespaces/*/virtualmachineinstancemigrations",
+    ),
+    (
+        DELETE,
+        "/apis/kubevirt.io/v1/namespaces/*/virtualmachineinstancemigrations/*",
+    ),
     (
         READ,
         "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes",

@@ -85,6 +85,10 @@ fn plan_with_files(pod: &Bundle) -> GuestPlan {
                 source: FileSource::Text("#!/bin/sh".to_owned()),
             }],
         },
+        Prepare::Text {
+            path: "/var/run/private/text/data.ign".to_owned(),
+            text: "{}".to_owned(),
+        },
         Prepare::Link {
             path: "/var/run/private/links/one".to_owned(),
             target: "/var/run/private/seed.iso".to_owned(),

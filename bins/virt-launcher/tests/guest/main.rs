@@ -11,6 +11,7 @@ mod disks;
 mod dumps;
 mod failpoints;
 mod lifecycle;
+mod metrics;
 mod migration;
 mod probe;
 
@@ -64,6 +65,7 @@ fn plan() -> GuestPlan {
         filesystems: Vec::new(),
         passt: Vec::new(),
         separate_cpus: Vec::new(),
+        metrics: None,
     }
 }
 

@@ -18,6 +18,7 @@ pub const ALL: &[Rule<Check>] = &[
     Rule::new("vmi-update.spec", Subject::VmiUpdate, "spec changed by a user", update::spec),
     Rule::new("vmi-update.labels", Subject::VmiUpdate, "reserved labels changed by a user", update::system_labels),
     Rule::new("vmi-update.node", Subject::VmiUpdate, "VMI of another node changed by virt-handler", update::node),
+    Rule::new("vmi-update.vsock", Subject::VmiUpdate, "address on the vsock changed by a user", update::vsock_address),
     Rule::new("vmi-update.head-room", Subject::VmiUpdate, "hot-plug maximums changed while the guest runs", update::hotplug_maximums),
     Rule::new("vmi-update.utility-volumes", Subject::VmiUpdate, "utility volumes incomplete, repeated or changed", volumes::utility_volumes),
     Rule::new("vmi-update.counts", Subject::VmiUpdate, "numbers of volumes and of disks and filesystems differ", volumes::counts),

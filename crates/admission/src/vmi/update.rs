@@ -80,6 +80,18 @@ pub(super) fn node(update: &Update<'_>) -> Vec<Violation> {
     found
 }
 
+/// Streams to a guest's vsock go to this address, so a user could reach another guest by a false one.
+pub(super) fn vsock_address(update: &Update<'_>) -> Vec<Violation> {
+    let address =
+        |vmi: &VirtualMachineInstance| vmi.status.as_ref().and_then(|status| status.vsock_cid);
+    if !is_by_user(update) || address(update.old) == address(update.new) {
+        return Vec::new();
+    }
+    let detail =
+        "the address of the guest on the vsock; virt-controller chooses it, do not change it";
+    vec![Violation::not_supported("status.VSOCKCID", detail)]
+}
+
 pub(super) fn hotplug_maximums(update: &Update<'_>) -> Vec<Violation> {
     if is_by_user(update) {
         return Vec::new();

@@ -5,11 +5,6 @@ use serde_json::json;
 
 use crate::test_namespace;
 
-async fn pings(console: &mut Console, address: &str) {
-    let answer = console.shell(&format!("ping -c 2 -W 5 {address}")).await;
-    assert!(answer.contains(" 0% packet loss"), "{address}: {answer}");
-}
-
 #[tokio::test]
 async fn bridge_binding_gives_guest_the_pod_address() {
     let test = test_namespace().await;
@@ -38,14 +33,14 @@ async fn bridge_binding_gives_guest_the_pod_address() {
         routes.contains(&format!("default via {network}.1 ")),
         "{routes}"
     );
-    pings(&mut given, &format!("{network}.1")).await;
+    given.pings(&format!("{network}.1")).await;
 
     // There is no address translation between it and the other pods.
     let mut behind = test.shell("behind").await;
-    pings(&mut behind, address).await;
+    behind.pings(address).await;
     let other = test.wait_vmi_phase("behind", "Running").await;
     let other = &other["status"]["interfaces"][0]["ipAddress"];
-    pings(&mut given, other.as_str().expect("an address")).await;
+    given.pings(other.as_str().expect("an address")).await;
 
     let vmi = test.wait_vmi_phase("given", "Running").await;
     let conditions = vmi["status"]["conditions"].as_array().expect("conditions");

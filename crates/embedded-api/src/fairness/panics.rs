@@ -1,9 +1,6 @@
-//! A panic while a request is served fails that request alone, in builds that unwind.
-
-use std::panic::AssertUnwindSafe;
+//! A panic while a request is served, or in one pass of a background task, fails that alone.
 
 use apimachinery::Status;
-use futures::FutureExt as _;
 
 use crate::error::ApiError;
 
@@ -11,14 +8,21 @@ use crate::error::ApiError;
 pub(crate) async fn confine<T>(
     work: impl Future<Output = Result<T, ApiError>>,
 ) -> Result<T, ApiError> {
-    match AssertUnwindSafe(work).catch_unwind().await {
-        Ok(done) => done,
-        // The hook for panics has printed the message and the place.
-        Err(_panic) => Err(Status::internal(
+    // The hook for panics has logged the message and the place.
+    panics::confined(work).await.unwrap_or_else(|_panicked| {
+        Err(Status::internal(
             "the API server panicked while it served this request: report the message in its log",
         )
-        .into()),
-    }
+        .into())
+    })
+}
+
+/// Runs one pass of a background task; a panic fails it, so that it is repeated.
+pub(crate) async fn confine_pass<T>(
+    work: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
+    let done = panics::confined(work).await;
+    done.unwrap_or_else(|panicked| Err(Status::internal(panicked).into()))
 }
 
 #[cfg(test)]
@@ -34,5 +38,7 @@ mod tests {
         };
         assert_eq!(confine(bug(2)).await.unwrap(), 2);
         assert_eq!(confine(bug(1)).await.unwrap_err().code(), 500);
+        assert_eq!(confine_pass(bug(2)).await.unwrap(), 2);
+        assert_eq!(confine_pass(bug(1)).await.unwrap_err().code(), 500);
     }
 }

@@ -2,7 +2,11 @@
 
 use apimachinery::Status;
 use axum::{
-    extract::{FromRequestParts as _, Request, WebSocketUpgrade, ws::Message},
+    body::BodyDataStream,
+    extract::{
+        FromRequestParts as _, Request, WebSocketUpgrade,
+        ws::{Message, WebSocket},
+    },
     response::{IntoResponse as _, Response},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -49,34 +53,41 @@ impl LogSocket {
 
     pub(super) fn send(self, log: Response) -> Response {
         let encoding = self.encoding;
-        let mut parts = log.into_body().into_data_stream();
-        let upgraded = self.upgrade.on_upgrade(async move |mut socket| {
-            loop {
-                tokio::select! {
-                    part = parts.next() => match part {
-                        Some(Ok(bytes)) => {
-                            if socket.send(encoding.message(bytes)).await.is_err() {
-                                return;
-                            }
-                        }
-                        Some(Err(error)) => {
-                            tracing::debug!(%error, "log ended early");
-                            break;
-                        }
-                        None => break,
-                    },
-                    // A client sends nothing but the end.
-                    message = socket.recv() => match message {
-                        Some(Ok(Message::Close(_)) | Err(_)) | None => return,
-                        Some(Ok(_)) => {}
-                    },
-                }
-            }
-            if let Err(error) = socket.send(Message::Close(None)).await {
-                tracing::debug!(%error, "client of a log has disconnected");
-            }
+        let parts = log.into_body().into_data_stream();
+        let upgraded = self.upgrade.on_upgrade(async move |socket| {
+            // The log of the server has a panic; the client's ends.
+            panics::confined(send_parts(socket, parts, encoding))
+                .await
+                .ok();
         });
         upgraded.into_response()
+    }
+}
+
+async fn send_parts(mut socket: WebSocket, mut parts: BodyDataStream, encoding: Encoding) {
+    loop {
+        tokio::select! {
+            part = parts.next() => match part {
+                Some(Ok(bytes)) => {
+                    if socket.send(encoding.message(bytes)).await.is_err() {
+                        return;
+                    }
+                }
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "log ended early");
+                    break;
+                }
+                None => break,
+            },
+            // A client sends nothing but the end.
+            message = socket.recv() => match message {
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                Some(Ok(_)) => {}
+            },
+        }
+    }
+    if let Err(error) = socket.send(Message::Close(None)).await {
+        tracing::debug!(%error, "client of a log has disconnected");
     }
 }
 

@@ -48,6 +48,8 @@ pub enum StoreError {
     Stopped,
     #[error("wait for database")]
     Cancelled(#[from] tokio::task::JoinError),
+    #[error("read from database")]
+    Panicked(#[from] panics::Panicked),
 }
 
 impl StoreError {
@@ -64,6 +66,7 @@ impl StoreError {
                 Reason::DatabaseFailed
             }
             Self::Json(_) => Reason::BadObject,
+            Self::Panicked(_) => Reason::DatabaseFailed,
             Self::TooNew { .. } => Reason::DatabaseTooNew,
             Self::Stopped | Self::Cancelled(_) => Reason::Cancelled,
         }

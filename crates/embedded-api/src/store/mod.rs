@@ -235,7 +235,9 @@ impl Store {
         query: impl FnOnce(&rusqlite::Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let connections = Arc::clone(&self.connections);
-        tokio::task::spawn_blocking(move || connections.read(query)).await?
+        // A write has no such confinement: the memory of this process would differ from the database.
+        let read = move || panics::catch(|| connections.read(query));
+        tokio::task::spawn_blocking(read).await??
     }
 }
 

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::Api,
     error::ApiError,
+    fairness::panics::confine_pass,
     registry::Served,
     store::{Collection, Key, Scope},
     verbs::{
@@ -34,7 +35,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     // The affected namespace; all when none is named.
     let mut affected: Option<String> = None;
     loop {
-        let retry = match populate(&api, affected.as_deref()).await {
+        let retry = match confine_pass(populate(&api, affected.as_deref())).await {
             Ok(()) => None,
             Err(error) => {
                 tracing::debug!(%error, "populating namespaces failed, will retry");

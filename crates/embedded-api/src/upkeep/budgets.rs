@@ -18,6 +18,7 @@ use crate::{
     api::Api,
     disruption::{Budget, is_ready, of_namespace, selects, set_allowed},
     error::ApiError,
+    fairness::panics::confine_pass,
     store::{Collection, Key, Scope},
     verbs::write,
 };
@@ -31,7 +32,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     // The affected namespace; all when none is named.
     let mut affected: Option<String> = None;
     loop {
-        let (retry, waits) = match count(&api, affected.as_deref()).await {
+        let (retry, waits) = match confine_pass(count(&api, affected.as_deref())).await {
             Ok(waits) => (Instant::now() + RETRY, waits),
             Err(error) => {
                 tracing::debug!(%error, "counting disruption budgets failed, will retry");

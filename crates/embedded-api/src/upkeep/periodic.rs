@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::Api,
     error::ApiError,
+    fairness::panics::confine_pass,
     store::{Bound, Collection, Scope, StoreError},
 };
 
@@ -40,7 +41,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
                 "compaction failed"
             );
         }
-        if let Err(error) = expire_events(&api).await {
+        if let Err(error) = confine_pass(expire_events(&api)).await {
             tracing::warn!(%error, "expiry of events failed");
         }
     }

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::Api,
     error::ApiError,
+    fairness::panics::confine_pass,
     quota,
     store::{Collection, Key, Scope},
     verbs::{Call, Live, write},
@@ -26,7 +27,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     // The namespaces with quotas.
     let mut namespaces = BTreeSet::new();
     loop {
-        let retry = match count(&api, affected.as_deref(), &mut namespaces).await {
+        let retry = match confine_pass(count(&api, affected.as_deref(), &mut namespaces)).await {
             Ok(()) => None,
             Err(error) => {
                 tracing::debug!(%error, "counting quotas failed, will retry");

@@ -17,6 +17,7 @@ use crate::{
     access::GROUP,
     api::Api,
     error::ApiError,
+    fairness::panics::confine_pass,
     store::{Collection, Key, Scope, Stored},
     verbs::{Call, Live, write},
 };
@@ -28,7 +29,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     loop {
         // One run accounts for all writes before it.
         while matches!(live.try_recv(), Ok(_) | Err(TryRecvError::Lagged(_))) {}
-        let retry = match aggregate(&api).await {
+        let retry = match confine_pass(aggregate(&api)).await {
             Ok(()) => None,
             Err(error) => {
                 tracing::debug!(%error, "aggregating roles failed, will retry");

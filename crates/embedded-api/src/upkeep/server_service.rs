@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::Api,
     error::ApiError,
+    fairness::panics::confine_pass,
     services,
     store::Key,
     verbs::{
@@ -44,7 +45,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
                 Err(RecvError::Closed) => return,
             },
         }
-        retry = match ensure(&api).await {
+        retry = match confine_pass(ensure(&api)).await {
             Ok(()) => None,
             Err(error) => {
                 tracing::warn!(%error, "restoring the service `kubernetes` failed, will retry");

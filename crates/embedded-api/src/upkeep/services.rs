@@ -19,6 +19,7 @@ use crate::{
     api::Api,
     auth::Identity,
     error::ApiError,
+    fairness::panics::confine_pass,
     registry::{Aggregated, Documents},
     store::{Collection, Key, Scope},
     verbs::{Call, Live, write},
@@ -31,7 +32,7 @@ const MAX_DOCUMENT: usize = 4 * 1024 * 1024;
 pub(crate) async fn run(api: Api, stop: CancellationToken) {
     let mut live = api.store.live();
     loop {
-        if let Err(error) = check_all(&api).await {
+        if let Err(error) = confine_pass(check_all(&api)).await {
             tracing::warn!(%error, "check of API services failed");
         }
         let next = Instant::now() + PERIOD;

@@ -5,11 +5,14 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
+use backoff::Backoff;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher;
-use reconcile::Key;
+use reasons::Reason;
+use reconcile::{EventType, Key};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +21,9 @@ use crate::{
     pod::{self, Desired},
     schedule, slots,
 };
+
+/// The first and the longest pause of a pod's task after a panic.
+const AFTER_PANIC: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(2));
 
 pub(super) async fn watch_pods(shared: Arc<Shared>, stop: CancellationToken) {
     let wake = |pod: &Pod| shared.on_pod(pod, &stop);
@@ -135,9 +141,45 @@ impl Shared {
         self.workers.lock().insert(uid.clone(), sender);
         let (shared, stop) = (Arc::clone(self), stop.clone());
         self.tasks.spawn(async move {
-            pod::run(Arc::clone(&shared), pod, receiver, stop).await;
+            shared.keep_working(pod, receiver, stop).await;
             shared.workers.lock().remove(&uid);
         });
+    }
+
+    /// Runs the worker to its end. After a panic another one takes over the pod, as after a restart of this process.
+    async fn keep_working(
+        self: &Arc<Self>,
+        pod: Arc<Pod>,
+        desired: watch::Receiver<Desired>,
+        stop: CancellationToken,
+    ) {
+        let mut failures = Backoff::new(AFTER_PANIC.0, AFTER_PANIC.1);
+        loop {
+            let (pod, desired, stop) = (Arc::clone(&pod), desired.clone(), stop.clone());
+            let work = pod::run(Arc::clone(self), Arc::clone(&pod), desired, stop.clone());
+            let Err(panicked) = panics::confined(work).await else {
+                return;
+            };
+            let (reason, note) = (
+                Reason::ReconcilePanicked,
+                format!("the pod's task {panicked}"),
+            );
+            let failure = failures.failed();
+            tracing::error!(
+                %reason, error = %panicked, failures = failure.count,
+                namespace = pod.metadata.namespace, object = pod.metadata.name,
+                "a pod's task failed"
+            );
+            self.recorder
+                .publish(&*pod, EventType::Warning, reason, note);
+            if stop
+                .run_until_cancelled(tokio::time::sleep(failure.delay))
+                .await
+                .is_none()
+            {
+                return;
+            }
+        }
     }
 }
 

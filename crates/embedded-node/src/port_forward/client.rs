@@ -137,7 +137,8 @@ impl Client {
             };
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = connection => {}
+                // A panic is in the log; the connection ends.
+                _ended = panics::confined(connection) => {}
             }
             // Closes the channel only now: `closed()` means that the connection has ended.
             drop(to_pod);

@@ -53,12 +53,11 @@ impl PodNetwork {
         std::thread::Builder::new()
             .name("port-forward".to_owned())
             .spawn(move || {
-                if sender.send(work()).is_err() {
+                if sender.send(panics::catch_io(work)).is_err() {
                     tracing::debug!("client disconnected before the connection was made");
                 }
             })?;
-        let gone = || io::Error::other("the connecting thread panicked");
-        let stream = receiver.await.map_err(|_| gone())??;
+        let stream = receiver.await.map_err(io::Error::other)??;
         stream.set_nonblocking(true)?;
         TcpStream::from_std(stream)
     }

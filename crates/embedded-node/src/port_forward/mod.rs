@@ -95,29 +95,43 @@ pub(crate) async fn port_forward(
             network,
             tasks: shared.children.clone(),
             out,
-            stop: stop.clone(),
+            stop,
         };
-        let (sink, source) = socket.split();
-        let read = async move {
-            let read = if is_tunnel {
-                client.tunnel(source).await
-            } else {
-                client.channels(source, &ports).await
-            };
-            if let Err(error) = read {
-                tracing::debug!(%error, "port forwarding ended: the client violated the protocol");
-            }
-        };
-        let mut write = std::pin::pin!(write(sink, frames));
-        tokio::select! {
-            () = &mut write => return,
-            () = read => {}
-        }
-        stop.cancel();
-        if tokio::time::timeout(FLUSH_TIMEOUT, write).await.is_err() {
-            tracing::debug!("client did not read the remaining frames");
-        }
+        let ports = (!is_tunnel).then_some(ports);
+        // The node's log has a panic; the client sees that its stream ends.
+        panics::confined(serve(socket, client, frames, ports))
+            .await
+            .ok();
     })
+}
+
+/// Forwards these ports; those that the client names if it tunnels.
+async fn serve(
+    socket: WebSocket,
+    client: Client,
+    frames: mpsc::Receiver<Vec<u8>>,
+    ports: Option<Vec<u16>>,
+) {
+    let stop = client.stop.clone();
+    let (sink, source) = socket.split();
+    let read = async move {
+        let read = match ports {
+            Some(ports) => client.channels(source, &ports).await,
+            None => client.tunnel(source).await,
+        };
+        if let Err(error) = read {
+            tracing::debug!(%error, "port forwarding ended: the client violated the protocol");
+        }
+    };
+    let mut write = std::pin::pin!(write(sink, frames));
+    tokio::select! {
+        () = &mut write => return,
+        () = read => {}
+    }
+    stop.cancel();
+    if tokio::time::timeout(FLUSH_TIMEOUT, write).await.is_err() {
+        tracing::debug!("client did not read the remaining frames");
+    }
 }
 
 /// Sends frames until all senders are dropped or the client is gone.

@@ -118,7 +118,16 @@ pub(crate) async fn run(shared: Arc<Shared>, dns: Option<Dns>, stop: Cancellatio
         }
         state.requeue("start");
         let controller = Arc::new(Controller(Arc::clone(&shared)));
-        run_controller(controller, state.triggers.clone(), 1, stop.clone()).await;
+        // Services are reconciled together, so no object could have the event of a panic.
+        let on_panic = |_: &Key, _: &panics::Panicked| ();
+        run_controller(
+            controller,
+            state.triggers.clone(),
+            1,
+            on_panic,
+            stop.clone(),
+        )
+        .await;
     };
     tokio::join!(
         reconcile::watch(

@@ -2,7 +2,8 @@
 //! host's servers.
 //!
 //! **Invariants.** Work is bounded by a number of concurrent queries and connections and a timeout for each
-//! step; no pod has all of them; nothing outlives the stop for longer than a query.
+//! step; no pod has all of them; nothing outlives the stop for longer than a query; a panic is the failure of one
+//! query.
 
 use std::{
     collections::HashMap,
@@ -200,8 +201,12 @@ impl Resolver {
         }
     }
 
-    /// The response to a query; `None` for any other message.
     async fn answer(&self, message: &[u8], transport: Transport) -> Option<Vec<u8>> {
+        or_failure(self.resolve(message, transport), message, transport).await
+    }
+
+    /// The response to a query; `None` for any other message.
+    async fn resolve(&self, message: &[u8], transport: Transport) -> Option<Vec<u8>> {
         let question = message::read(message)?;
         let known = self.names.read().answer(&question.name, question.kind);
         if let Some(mut answer) = known {
@@ -290,6 +295,23 @@ impl Resolver {
     }
 }
 
+/// The response; after a panic a SERVFAIL, if the query can be read.
+async fn or_failure(
+    response: impl Future<Output = Option<Vec<u8>>>,
+    message: &[u8],
+    transport: Transport,
+) -> Option<Vec<u8>> {
+    let failure = || {
+        let question = message::read(message)?;
+        let failed = message::write(message, &question, &Answer::Failed, transport);
+        Some(failed)
+    };
+    match panics::confined(response).await {
+        Ok(response) => response,
+        Err(_panicked) => panics::catch(failure).ok().flatten(),
+    }
+}
+
 /// The servers in the host's `resolv.conf`, in order. A port may follow after `#`.
 fn nameservers(text: &str) -> Vec<SocketAddr> {
     let lines = text
@@ -374,6 +396,17 @@ mod tests {
             slots.taken.lock().is_empty(),
             "only what is open is counted"
         );
+    }
+
+    #[tokio::test]
+    async fn panic_of_a_query_is_a_failure() {
+        let bug = || async { panic!("a bug") };
+        let failed = or_failure(bug(), QUERY_FOR_WEB, Transport::Datagram).await;
+        let failed = failed.unwrap();
+        assert_eq!(failed[..2], QUERY_FOR_WEB[..2], "the id of the query");
+        assert_eq!((failed[2] & 0x80, failed[3] & 0x0f), (0x80, 2), "SERVFAIL");
+        let unreadable = or_failure(bug(), b"nonsense", Transport::Datagram).await;
+        assert_eq!(unreadable, None);
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 //! - [`claim`] and [`volume`] plan, [`act`] performs the steps.
 //! - [`backing`] stores volumes on disk; [`loop_device`] and [`in_use`] attach files as devices.
 //! - [`lookup`] resolves the claims of a pod.
+//! - [`capacity`] reports volumes that hold more than their capacity.
 //! - [`snapshots`] takes volume snapshots, of which `claim` provisions volumes; [`copy`] copies data.
 //!
 //! **Invariants.** All state is on the API server or on disk: every step may be interrupted, and
@@ -11,6 +12,7 @@
 
 mod act;
 mod backing;
+mod capacity;
 mod claim;
 mod copy;
 pub(crate) mod definitions;
@@ -30,7 +32,7 @@ use k8s_openapi::api::{
 };
 use kube::runtime::watcher;
 use parking_lot::Mutex;
-use reconcile::{Key, Recorder, Store, Triggers, run_controller};
+use reconcile::{Key, Recorder, Store, Triggers, panic_events, run_controller};
 use tokio_util::sync::CancellationToken;
 
 use crate::node::Shared;
@@ -202,16 +204,19 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
         tokio::join!(
             create_class(&shared, &stop),
             snapshots::run(&shared, &stop),
+            capacity::watch(&shared, &stop),
             run_controller(
                 Arc::new(act::Claims(Arc::clone(&shared))),
                 storage.claim_triggers.clone(),
                 CONCURRENCY,
+                panic_events(storage.recorder.clone(), storage.claims.clone()),
                 stop.clone(),
             ),
             run_controller(
                 Arc::new(act::Volumes(Arc::clone(&shared))),
                 storage.volume_triggers.clone(),
                 CONCURRENCY,
+                panic_events(storage.recorder.clone(), storage.volumes.clone()),
                 stop.clone(),
             ),
         );

@@ -72,7 +72,11 @@ pub(crate) async fn exec(
     );
     let first = first_channel(&wanted);
     match exec::start(&program, &dir, wanted).await {
-        Ok(exec) => upgrade.on_upgrade(move |socket| session::run(socket, exec, (protocol, first))),
+        Ok(exec) => upgrade.on_upgrade(async move |socket| {
+            let session = session::run(socket, exec, (protocol, first));
+            // The node's log has a panic; the client sees that its stream ends.
+            panics::confined(session).await.ok();
+        }),
         Err(error) => {
             let message = format!("error executing command in container: {error}");
             refuse(StatusCode::INTERNAL_SERVER_ERROR, &message)
@@ -112,9 +116,10 @@ pub(crate) async fn attach(
         Err(refusal) => return *refusal,
     };
     match endpoint::follow_output(&shared, &found.pod_uid, found.name).await {
-        Ok(output) => {
-            upgrade.on_upgrade(move |socket| session::attach(socket, (input, output), protocol))
-        }
+        Ok(output) => upgrade.on_upgrade(async move |socket| {
+            let session = session::attach(socket, (input, output), protocol);
+            panics::confined(session).await.ok();
+        }),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }

@@ -25,7 +25,7 @@ use reasons::Reason;
 
 pub(crate) use prepare::{Request, has_payload, prepare, refresh};
 pub(crate) use sub_path::sub_path;
-pub(crate) use usage::{exceeded, has_limit};
+pub(crate) use usage::{exceeded, has_limit, taken_by};
 
 pub(crate) type Volumes = BTreeMap<String, Volume>;
 

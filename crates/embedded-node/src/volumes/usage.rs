@@ -1,4 +1,4 @@
-//! What the `emptyDir` volumes of a pod take on the node's disk, beside their limits.
+//! What the `emptyDir` volumes of a pod, and directories in general, take on the node's disk, beside their limits.
 //!
 //! **Invariant.** Containers may change a volume at the same time: every name is opened relative to its
 //! directory's descriptor, and links are never followed. A file that grows between two checks may exceed the
@@ -51,8 +51,8 @@ fn limits(pod: &Pod) -> impl Iterator<Item = (&str, u64, &str)> {
     })
 }
 
-/// Counts up to the first byte above the limit.
-fn taken_by(root: &Path, limit: u64) -> io::Result<u64> {
+/// The blocks below the directory. Counts up to the first byte above the limit.
+pub(crate) fn taken_by(root: &Path, limit: u64) -> io::Result<u64> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = match openat(CWD, root, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(0),

@@ -12,6 +12,7 @@ mod environment;
 mod failpoints;
 mod kubelet;
 mod networks;
+mod panics;
 mod pods;
 mod probes;
 mod reboot;

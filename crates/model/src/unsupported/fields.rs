@@ -25,7 +25,6 @@ pub enum Condition {
 /// All unsupported fields of a VMI's spec.
 #[rustfmt::skip]
 pub const FIELDS: &[UnsupportedField] = &[
-    present("volumes[*].downwardMetrics", "downward metrics", LEAVE_OUT),
     present("networks[*].resourceClaim", "networks by resource claim", "use pod: {} or multus"),
     present("domain.devices.interfaces[*].sriov", "SR-IOV", BINDING),
     present("domain.devices.interfaces[*].slirp", "slirp", BINDING),
@@ -36,7 +35,6 @@ pub const FIELDS: &[UnsupportedField] = &[
     enabled("domain.devices.disks[*].changedBlockTracking", "changed block tracking", LEAVE_OUT),
     present("domain.devices.gpus[*]", "GPUs", LEAVE_OUT),
     present("domain.devices.hostDevices[*]", "host devices", LEAVE_OUT),
-    present("domain.devices.downwardMetrics", "downward metrics", LEAVE_OUT),
     present("resourceClaims[*]", "resource claims", LEAVE_OUT),
 ];
 

@@ -6,6 +6,7 @@
 mod allocator;
 mod certificates;
 mod components;
+mod console;
 mod detach;
 mod exports;
 mod images;
@@ -236,6 +237,7 @@ async fn start(
     let listen = listener
         .local_addr()
         .context("read the API server's port")?;
+    let for_console = console::listen(flags.console).await?;
     let images = images::open(flags, state).await?;
     let pods = network::open(flags, state).await?;
     let node_address = IpAddr::V4(pods.gateway());
@@ -304,6 +306,9 @@ async fn start(
     kubeconfig::write(&file, listen, certificates.first())?;
     certificates.on_renewal(move |next| kubeconfig::write(&file, listen, next));
     printer.line(&format!("API server: https://{listen}"));
+    if let Some(url) = console::serve(for_console, (listen, &certificates), (tasks, stop))? {
+        printer.line(&format!("Web console: {url}"));
+    }
 
     let host = components::Host {
         flags,

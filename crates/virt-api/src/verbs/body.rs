@@ -6,6 +6,7 @@ use axum::{
     body::{self, Bytes},
     extract::Request,
 };
+use kubevirt_api::confidential::{SEVSecretOptions, SEVSessionOptions};
 use kubevirt_api::object_graph::ObjectGraphOptions;
 use kubevirt_api::subresource_bodies::{
     AddVolumeOptions, EvacuateCancelOptions, FreezeUnfreezeTimeout, MigrateOptions, PauseOptions,
@@ -71,6 +72,18 @@ impl Options for VirtualMachineMemoryDumpRequest {
     ];
 }
 
+impl Options for SEVSessionOptions {
+    const TYPE: Option<&'static str> = Some("SEVSessionOptions");
+    /// It has no `dryRun`.
+    const FIELDS: &'static [&'static str] = &["kind", "apiVersion", "session", "dhCert"];
+}
+
+impl Options for SEVSecretOptions {
+    const TYPE: Option<&'static str> = Some("SEVSecretOptions");
+    /// It has no `dryRun`.
+    const FIELDS: &'static [&'static str] = &["kind", "apiVersion", "header", "secret"];
+}
+
 impl Options for NoOptions {
     const TYPE: Option<&'static str> = None;
     const FIELDS: &'static [&'static str] = &["kind", "apiVersion", "dryRun"];
@@ -78,13 +91,16 @@ impl Options for NoOptions {
 
 /// Reads the options of a request; an empty body is all defaults.
 pub(super) async fn read<T: Options>(request: Request) -> Result<T, Refusal> {
-    let bytes: Bytes = body::to_bytes(request.into_body(), LIMIT)
-        .await
-        .map_err(|err| Refusal::bad_request(format!("read the request's body: {err}")))?;
-    parse(&bytes).map_err(Refusal::bad_request)
+    parse(&bytes(request).await?).map_err(Refusal::bad_request)
 }
 
-fn parse<T: Options>(bytes: &[u8]) -> Result<T, String> {
+pub(super) async fn bytes(request: Request) -> Result<Bytes, Refusal> {
+    body::to_bytes(request.into_body(), LIMIT)
+        .await
+        .map_err(|err| Refusal::bad_request(format!("read the request's body: {err}")))
+}
+
+pub(super) fn parse<T: Options>(bytes: &[u8]) -> Result<T, String> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(T::default());
     }

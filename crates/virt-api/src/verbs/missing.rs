@@ -11,6 +11,7 @@ use kubevirt_api::VirtualMachineInstance;
 use serde::Deserialize;
 
 use super::{
+    body,
     contract::{Answer, Contract},
     entry::{Entry, Handler, Level, Object, Verb},
 };
@@ -23,33 +24,31 @@ use crate::{
 /// A verb that is not built.
 #[derive(Debug)]
 pub(super) struct Missing {
-    check: Check,
+    pub(super) checks: Checks,
     /// What to use instead, as a sentence.
-    instead: &'static str,
+    pub(super) instead: &'static str,
 }
 
-/// Pure: does `KubeVirt` refuse the verb, too?
+type Check<T> = fn(&T) -> Result<(), Refusal>;
+
+/// Pure: does `KubeVirt` refuse the verb, too? The checks are made in this order.
 #[derive(Debug)]
-enum Check {
-    None,
-    Cluster(fn(&ClusterConfig) -> Result<(), Refusal>),
-    Vmi(fn(&VirtualMachineInstance) -> Result<(), Refusal>),
+pub(super) struct Checks {
+    pub(super) cluster: Option<Check<ClusterConfig>>,
+    pub(super) body: Option<Check<[u8]>>,
+    pub(super) vmi: Option<Check<VirtualMachineInstance>>,
 }
+
+pub(super) const NO_CHECKS: Checks = Checks {
+    cluster: None,
+    body: None,
+    vmi: None,
+};
 
 const BACKUPS: Missing = Missing {
-    check: Check::None,
+    checks: NO_CHECKS,
     instead: "Freeze the guest with the verb freeze, copy its volumes, and thaw it with unfreeze",
 };
-const SEV: Missing = Missing {
-    check: Check::Cluster(sev),
-    instead: "Let the guest attest itself from inside",
-};
-const PROFILES: Missing = Missing {
-    check: Check::None,
-    instead: "Read the components' durations and counts at /metrics",
-};
-
-const SEV_READ: &[u16] = &[400, 500];
 
 pub(super) const BACKUP: Entry = Entry {
     level: Level::Component,
@@ -67,54 +66,16 @@ pub(super) const REDEFINE_CHECKPOINT: Entry = Entry {
         "redefine-checkpoint",
         Contract::new(Answer::Done, &[409, 500]).with_body("BackupCheckpoint"),
         &Missing {
-            check: Check::Vmi(tracks_blocks),
+            checks: Checks {
+                vmi: Some(tracks_blocks),
+                ..NO_CHECKS
+            },
             ..BACKUPS
         },
     )
 };
-pub(super) const VSOCK: Entry = Entry {
-    level: Level::Component,
-    ..get(
-        Object::Vmi,
-        "vsock",
-        Contract::new(Answer::Websocket, &[400])
-            .with_query(&[("port", "integer"), ("tls", "boolean")]),
-        &Missing {
-            check: Check::Vmi(has_vsock),
-            instead: "Forward a port of the guest with the verb portforward",
-        },
-    )
-};
-pub(super) const SEV_CERTIFICATES: Entry = view(
-    "sev/fetchcertchain",
-    Contract::new(Answer::Object("SEVPlatformInfo"), SEV_READ),
-    &SEV,
-);
-pub(super) const SEV_MEASUREMENT: Entry = view(
-    "sev/querylaunchmeasurement",
-    Contract::new(Answer::Object("SEVMeasurementInfo"), SEV_READ),
-    &SEV,
-);
-pub(super) const SEV_SESSION: Entry = update(
-    Object::Vmi,
-    "sev/setupsession",
-    Contract::new(Answer::Accepted, &[400, 409]).with_body("SEVSessionOptions"),
-    &SEV,
-);
-pub(super) const SEV_SECRET: Entry = update(
-    Object::Vmi,
-    "sev/injectlaunchsecret",
-    Contract::new(Answer::Done, &[400, 409]).with_body("SEVSecretOptions"),
-    &SEV,
-);
-pub(super) const START_PROFILER: Entry = profiler("start-cluster-profiler", Answer::Done);
-pub(super) const STOP_PROFILER: Entry = profiler("stop-cluster-profiler", Answer::Done);
-pub(super) const DUMP_PROFILER: Entry = profiler(
-    "dump-cluster-profiler",
-    Answer::Object("ClusterProfilerResults"),
-);
 
-const fn update(
+pub(super) const fn update(
     object: Object,
     name: &'static str,
     contract: Contract,
@@ -130,7 +91,7 @@ const fn update(
     }
 }
 
-const fn get(
+pub(super) const fn get(
     object: Object,
     name: &'static str,
     contract: Contract,
@@ -139,41 +100,6 @@ const fn get(
     Entry {
         verb: Verb::Get,
         ..update(object, name, contract, missing)
-    }
-}
-
-const fn view(name: &'static str, contract: Contract, missing: &'static Missing) -> Entry {
-    Entry {
-        level: Level::View,
-        ..get(Object::Vmi, name, contract, missing)
-    }
-}
-
-const fn profiler(name: &'static str, answer: Answer) -> Entry {
-    let contract = Contract::new(answer, &[]).with_body("ClusterProfilerRequest");
-    Entry {
-        level: Level::Everyone,
-        ..get(Object::Cluster, name, contract, &PROFILES)
-    }
-}
-
-fn sev(config: &ClusterConfig) -> Result<(), Refusal> {
-    const GATE: &str = "WorkloadEncryptionSEV";
-    if config.has_gate(GATE) {
-        return Ok(());
-    }
-    let message = format!("'{GATE}' feature gate is not enabled");
-    Err(Refusal::bad_request(message))
-}
-
-fn has_vsock(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
-    let status = vmi.status.as_ref();
-    match status.and_then(|status| status.vsock_cid) {
-        Some(_) => Ok(()),
-        None => Err(Refusal::bad_request("VSOCK is not attached.").because(
-            "spec.domain.devices.autoattachVSOCK",
-            "the guest has no VSOCK device",
-        )),
     }
 }
 
@@ -204,7 +130,7 @@ impl Missing {
             move |State(shared): State<Shared>, Path(place): Path<Place>, request: Request| {
                 let user = caller::user(&shared, &request);
                 async move {
-                    match self.answer(entry, &shared, user, &place).await {
+                    match self.answer(entry, &shared, (user, request), &place).await {
                         Ok(refusal) | Err(refusal) => refusal,
                     }
                 }
@@ -216,7 +142,7 @@ impl Missing {
         &self,
         entry: &Entry,
         shared: &Shared,
-        user: Result<User, Refusal>,
+        (user, request): (Result<User, Refusal>, Request),
         Place { namespace, name }: &Place,
     ) -> Result<Refusal, Refusal> {
         if entry.level != Level::Everyone {
@@ -229,16 +155,23 @@ impl Missing {
             };
             caller::authorize(shared, user?, &access).await?;
         }
-        match self.check {
-            Check::None => {}
-            Check::Cluster(check) => check(&shared.cluster.now())?,
-            Check::Vmi(check) => {
-                let vmis: Api<VirtualMachineInstance> =
-                    Api::namespaced(shared.client.clone(), namespace);
-                let vmi = vmis.get_opt(name).await?;
-                let vmi = vmi.ok_or_else(|| Refusal::not_found(entry.object.singular(), name))?;
-                check(&vmi).map_err(|refusal| refusal.about(entry.object.singular(), name))?;
-            }
+        if let Some(check) = self.checks.cluster {
+            check(&shared.cluster.now())?;
+        }
+        if let Some(check) = self.checks.body {
+            check(&body::bytes(request).await?)?;
+        }
+        if let Some(check) = self.checks.vmi {
+            let vmis: Api<VirtualMachineInstance> =
+                Api::namespaced(shared.client.clone(), namespace);
+            let vmi = vmis.get_opt(name).await?;
+            let vmi = vmi.ok_or_else(|| Refusal::not_found(entry.object.singular(), name))?;
+            let checked = check(&vmi);
+            checked.map_err(|refusal| match entry.verb {
+                // As for other reports of a guest.
+                Verb::Get => refusal.into_internal(),
+                Verb::Update => refusal.about(entry.object.singular(), name),
+            })?;
         }
         Ok(self.refusal(entry))
     }
@@ -278,36 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn a_feature_that_is_off_is_refused_as_by_kubevirt() {
-        let on = |on: &[&str], off: &[&str]| {
-            ClusterConfig::from_kubevirt(
-                &serde_json::from_value(json!({"developerConfiguration": {
-                    "featureGates": on, "disabledFeatureGates": off,
-                }}))
-                .unwrap(),
-            )
-        };
-        let off = on(&[], &["WorkloadEncryptionSEV"]);
-        sev(&on(&[], &[])).unwrap();
-        assert_eq!(
-            sev(&off).unwrap_err().message,
-            "'WorkloadEncryptionSEV' feature gate is not enabled"
-        );
-    }
-
-    #[test]
     fn a_vmi_that_does_not_use_the_feature_is_refused_as_by_kubevirt() {
-        let vmi = |value| serde_json::from_value::<VirtualMachineInstance>(value).unwrap();
-        let plain = vmi(json!({"spec": {"domain": {"devices": {}}}}));
-        let refusal = has_vsock(&plain).unwrap_err();
-        assert_eq!(
-            (refusal.code.as_u16(), &*refusal.message),
-            (400, "VSOCK is not attached.")
-        );
+        let plain = json!({"spec": {"domain": {"devices": {}}}});
+        let plain = serde_json::from_value(plain).unwrap();
         assert_eq!(tracks_blocks(&plain).unwrap_err().code, 409);
-        let with = vmi(json!({
-            "status": {"VSOCKCID": 3},
-        }));
-        has_vsock(&with).unwrap();
     }
 }

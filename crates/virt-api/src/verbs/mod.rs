@@ -28,9 +28,11 @@ mod migrate;
 mod object_graph;
 mod pause;
 mod port_forward;
+mod profiler;
 mod reset;
 mod restart;
 mod screenshot;
+mod sev;
 mod softreboot;
 mod start;
 mod stop;
@@ -42,6 +44,7 @@ mod userlist;
 mod version;
 mod vnc;
 mod volumes;
+mod vsock;
 
 #[cfg(test)]
 mod texts;
@@ -91,12 +94,12 @@ pub static ALL: &[Entry] = &[
     migrate::ENTRY,
     missing::BACKUP,
     missing::REDEFINE_CHECKPOINT,
-    missing::VSOCK,
-    missing::SEV_CERTIFICATES,
-    missing::SEV_MEASUREMENT,
-    missing::SEV_SESSION,
-    missing::SEV_SECRET,
-    missing::START_PROFILER,
-    missing::STOP_PROFILER,
-    missing::DUMP_PROFILER,
+    vsock::ENTRY,
+    sev::CERTIFICATES,
+    sev::MEASUREMENT,
+    sev::SESSION,
+    sev::SECRET,
+    profiler::START,
+    profiler::STOP,
+    profiler::DUMP,
 ];

@@ -6,6 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
+use cluster_config::ClusterConfig;
 use kube::Api;
 use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
 use serde::Deserialize;
@@ -51,6 +52,17 @@ pub(crate) trait StreamVerb: Send + Sync + 'static {
 
     /// Pure: does this VMI have the device, and is it running?
     fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal>;
+
+    /// Pure: does the administrator allow it?
+    fn admit_cluster(_config: &ClusterConfig) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// The path on the node, with the options of the caller's query that virt-handler needs.
+    fn node_request(query: Option<&str>) -> Result<String, Refusal> {
+        let query = query.map(|query| format!("?{query}"));
+        Ok(format!("{}{}", Self::NAME, query.unwrap_or_default()))
+    }
 }
 
 /// A report of the guest agent.
@@ -188,7 +200,9 @@ async fn stream<V: StreamVerb>(
     caller::authorize(&shared, user, &access).await?;
     let vmi = read(&shared, &vmi_name).await?;
     V::admit(&vmi).map_err(|refusal| refusal.about(Object::Vmi.singular(), &vmi_name.name))?;
-    streams::join(&shared, &vmi, V::NAME, request).await
+    V::admit_cluster(&shared.cluster.now())?;
+    let node_request = V::node_request(request.uri().query())?;
+    streams::join(&shared, &vmi, &node_request, request).await
 }
 
 /// The parameters of the path.

@@ -6,14 +6,18 @@ use crate::refusal::Refusal;
 const TRUE: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
 const FALSE: [&str; 7] = ["0", "f", "F", "false", "FALSE", "False", ""];
 
-/// A flag of the query, false if it is not there.
-pub(super) fn flag(query: Option<&str>, name: &str) -> Result<bool, Refusal> {
-    let pairs = query.unwrap_or_default().split('&');
-    let mut values = pairs.filter_map(|pair| match pair.split_once('=') {
+/// The first value of a parameter; a name alone is a flag that is set.
+pub(super) fn value<'a>(query: Option<&'a str>, name: &str) -> Option<&'a str> {
+    let mut pairs = query.unwrap_or_default().split('&');
+    pairs.find_map(|pair| match pair.split_once('=') {
         Some((key, value)) => (key == name).then_some(value),
         None => (pair == name).then_some("true"),
-    });
-    let value = values.next().unwrap_or_default();
+    })
+}
+
+/// A flag of the query, false if it is not there.
+pub(super) fn flag(query: Option<&str>, name: &str) -> Result<bool, Refusal> {
+    let value = value(query, name).unwrap_or_default();
     if TRUE.contains(&value) {
         Ok(true)
     } else if FALSE.contains(&value) {

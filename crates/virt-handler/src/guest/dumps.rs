@@ -81,7 +81,7 @@ impl Pass<'_> {
         let (plugs, name) = (Arc::clone(&self.plugs), volume.to_owned());
         let done = tokio::task::spawn_blocking(move || {
             let _held = held;
-            work(&plugs, &name)
+            panics::catch_io(|| work(&plugs, &name))
         });
         let done = timeout(plugged::STORAGE_TIMEOUT, done).await;
         done.map_err(|_late| hangs())?.map_err(io::Error::other)?

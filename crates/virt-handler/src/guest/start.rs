@@ -35,6 +35,7 @@ impl Guests {
             pods_dir: &self.parts.pods_dir,
             capabilities: &self.parts.capabilities,
             settings: &cluster.written,
+            node: &self.parts.node,
             peer,
         };
         let synced = Synced {

@@ -63,6 +63,9 @@ enum ConnectionError {
     Frame(#[from] FrameError),
     #[error("the launcher closed the connection")]
     Closed,
+    /// What the launcher sent may be the reason, and must not end the sessions of others.
+    #[error(transparent)]
+    Panicked(#[from] panics::Panicked),
 }
 
 enum End {
@@ -112,7 +115,9 @@ impl SessionTask {
                 logs.watch.succeeded(WATCH);
             }
             if path.exists() {
-                let end = self.connection(file, &mut requests, &mut logs).await;
+                let connection = self.connection(file, &mut requests, &mut logs);
+                let end = panics::confined(connection).await;
+                let end = end.unwrap_or_else(|panicked| End::Failed(panicked.into()));
                 self.update(|link| {
                     link.peer = None;
                     link.disconnected_since.get_or_insert_with(Instant::now);

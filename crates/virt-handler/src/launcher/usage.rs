@@ -55,12 +55,32 @@ impl Peer {
         }))
     }
 
+    /// Whether QEMU runs with this address on the vsock.
+    pub(crate) fn has_vsock(&self, address: u32) -> io::Result<bool> {
+        let Some(qemu) = self.qemu()? else {
+            return Ok(false);
+        };
+        Ok(has_vsock(&read_file(qemu, "cmdline")?, address))
+    }
+
     /// The child of process 1 that is QEMU. A process of the tenant could take its name, and would be
     /// counted in its place.
     fn qemu(&self) -> io::Result<Option<Pid>> {
         let is_qemu = |pid: &Pid| read_file(*pid, "comm").is_ok_and(|name| name.starts_with(QEMU));
         Ok(self.children()?.into_iter().find(is_qemu))
     }
+}
+
+/// Whether a command line of QEMU has a device with this address.
+fn has_vsock(command_line: &str, address: u32) -> bool {
+    let mut devices = command_line
+        .split('\0')
+        .filter_map(|word| word.split_once("\"guest-cid\":").map(|(_, rest)| rest));
+    devices.any(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_digit());
+        let digits = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
+        digits.parse() == Ok(address)
+    })
 }
 
 /// From the files of the process in `/proc`.
@@ -108,6 +128,17 @@ fn network(devices: &str) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn vsock_address_is_found_in_the_command_line() {
+        let line = "qemu-system-x86_64\0-device\0{\"driver\":\"vhost-vsock-pci\",\"id\":\"vsock0\",\
+                    \"guest-cid\":31,\"vhostfd\":\"30\"}\0-name\0\"guest-cid\":";
+        assert!(has_vsock(line, 31));
+        for other in [3, 310, 30] {
+            assert!(!has_vsock(line, other), "{other}");
+        }
+        assert!(!has_vsock("qemu-system-x86_64", 31));
+    }
 
     const STAT: &str = "9 (qemu) system) S 1 9 9 0 -1 4194624 100 0 0 0 250 50 7 8 20 0 5 0 77 1 2";
 

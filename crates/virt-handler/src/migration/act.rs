@@ -141,6 +141,7 @@ impl Guests {
             pods_dir: &self.parts.pods_dir,
             capabilities: &self.parts.capabilities,
             settings: &cluster.written,
+            node: &self.parts.node,
             peer,
         };
         let received = async {

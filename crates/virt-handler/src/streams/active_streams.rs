@@ -30,6 +30,8 @@ pub(crate) struct StreamSlot {
     number: u64,
     /// Cancelled when another stream to the device opens.
     pub(crate) closed: CancellationToken,
+    /// Whether another stream was closed for this one.
+    pub(crate) has_replaced: bool,
 }
 
 impl ActiveStreams {
@@ -38,7 +40,9 @@ impl ActiveStreams {
         let closed = CancellationToken::new();
         let device = (key, device);
         let mut open = self.open.lock();
-        let number = match open.remove(&device) {
+        let previous = open.remove(&device);
+        let has_replaced = previous.is_some();
+        let number = match previous {
             Some(previous) => {
                 previous.closed.cancel();
                 previous.number + 1
@@ -55,6 +59,7 @@ impl ActiveStreams {
             device,
             number,
             closed,
+            has_replaced,
         }
     }
 
@@ -78,6 +83,7 @@ impl ActiveStreams {
             device,
             number: 0,
             closed,
+            has_replaced: false,
         })
     }
 
@@ -116,6 +122,7 @@ mod tests {
         let first = streams.acquire(key.clone(), "console");
         let second = streams.acquire(key.clone(), "console");
         assert!(first.closed.is_cancelled());
+        assert_eq!((first.has_replaced, second.has_replaced), (false, true));
         drop(first);
         assert!(!second.closed.is_cancelled());
         assert!(streams.is_active(&key, "console"));

@@ -140,8 +140,18 @@ fn close_frame(code: u16, reason: &str) -> CloseFrame {
 }
 
 /// Copies in both directions until either end closes or `closed` is cancelled. Text frames are
-/// ignored.
+/// ignored. A panic ends this stream only.
 pub(super) async fn join<R: Receive, W: Transmit>(
+    socket: WebSocket,
+    guest: (R, W),
+    closed: &CancellationToken,
+) {
+    panics::confined(copy_both(socket, guest, closed))
+        .await
+        .ok();
+}
+
+async fn copy_both<R: Receive, W: Transmit>(
     socket: WebSocket,
     (mut from_guest, mut to_guest): (R, W),
     closed: &CancellationToken,

@@ -15,5 +15,6 @@ mod router;
 mod tests;
 mod upload;
 mod verbs;
+mod vsock;
 
 pub(crate) use router::{StreamsState, router};

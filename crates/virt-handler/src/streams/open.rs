@@ -2,7 +2,7 @@
 
 use axum::{
     extract::{Path, Query, State, WebSocketUpgrade},
-    http::StatusCode,
+    http::{HeaderValue, StatusCode},
     response::Response,
 };
 use model::paths;
@@ -19,6 +19,8 @@ use crate::metrics;
 
 /// The websocket sub-protocol of all streams.
 const PROTOCOL: &str = "plain.kubevirt.io";
+/// Names the device whose other session was closed. Clients of `KubeVirt` ignore it.
+const REPLACED: &str = "x-ferrovirt-replaced-session";
 /// Limit on a frame from the user, in bytes; clients send at most 64 KiB.
 const MAX_FRAME: usize = 1 << 20;
 
@@ -118,11 +120,17 @@ async fn open(
         Ok(stream) => stream,
         Err(response) => return *response,
     };
-    accept(upgrade).on_upgrade(async move |socket| {
-        let slot = state.streams.acquire(key, device.name);
+    let slot = state.streams.acquire(key, device.name);
+    let has_replaced = slot.has_replaced;
+    let mut response = accept(upgrade).on_upgrade(async move |socket| {
         let _counted = metrics::STREAMS.hold([device.name]);
         copy::join(socket, Stream::split(stream), &slot.closed).await;
-    })
+    });
+    if has_replaced {
+        let device = HeaderValue::from_static(device.name);
+        response.headers_mut().insert(REPLACED, device);
+    }
+    response
 }
 
 async fn connect(

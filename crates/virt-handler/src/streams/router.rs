@@ -22,6 +22,7 @@ use super::{
     response::error_response,
     upload,
     verbs::{PNG, call, fetch, freeze, query_agent, thaw, usage},
+    vsock::vsock,
 };
 use crate::{
     guest::{self, Guests},
@@ -67,6 +68,7 @@ pub(crate) fn router(state: StreamsState) -> Router {
         .route(&format!("{guest}/console"), get(console))
         .route(&format!("{guest}/vnc"), get(vnc))
         .route(&format!("{guest}/usbredir"), get(usb))
+        .route(&format!("{guest}/vsock"), get(vsock))
         .route(
             &format!("{guest}/portforward/{{port}}/{{protocol}}"),
             get(forward),

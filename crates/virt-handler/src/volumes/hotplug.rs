@@ -239,15 +239,13 @@ where
     std::thread::Builder::new()
         .name("mountns".to_owned())
         .spawn(move || {
-            if sender.send(isolated()).is_err() {
+            if sender.send(panics::catch_io(isolated)).is_err() {
                 tracing::debug!("the caller stopped waiting for work in a mount namespace");
             }
         })?;
-    result.await.unwrap_or_else(|_| {
-        Err(io::Error::other(
-            "the thread in the mount namespace panicked",
-        ))
-    })
+    result
+        .await
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 #[expect(unsafe_code, reason = "the thread gets a root directory of its own")]

@@ -123,7 +123,7 @@ pub(crate) async fn hand_over(
             .map(|one| Ok((one.volume.clone(), one.hand_over(&inside, own_files)?)))
             .collect()
     };
-    tokio::task::spawn_blocking(hand_over_all)
+    tokio::task::spawn_blocking(|| panics::catch_io(hand_over_all))
         .await
         .map_err(io::Error::other)?
 }

@@ -1,4 +1,4 @@
-//! The launcher's preparation steps for each volume: pure.
+//! The launcher's preparation steps for each volume and for the Ignition configuration: pure.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::{quantity::Amount, volumes::ContainerDiskSource};
@@ -36,10 +36,14 @@ pub(crate) struct CapacityNotUsable {
 pub(crate) fn steps(guest: &Guest<'_>, claims: &Claims) -> Result<Vec<Prepare>, StepError> {
     // The guest mounts the directory of a filesystem as it is.
     let volumes = guest.volumes.iter();
-    volumes
+    let steps = volumes
         .filter(|volume| !guest.is_filesystem(volume.name))
-        .filter_map(|volume| step(guest, claims, volume).transpose())
-        .collect()
+        .filter_map(|volume| step(guest, claims, volume).transpose());
+    let ignition = guest.ignition().map(|text| Prepare::Text {
+        path: paths::ignition(guest.namespace(), guest.name()),
+        text: text.to_owned(),
+    });
+    steps.chain(ignition.map(Ok)).collect()
 }
 
 fn step(
@@ -69,8 +73,9 @@ fn step(
             claim_image(volume, claim, claims)
         }
         VolumeSource::Ephemeral(_) => Some(ephemeral_overlay(volume, claims)),
-        // Not supported, or not a disk: rendering the domain reports the error.
+        // The launcher makes the disk with the first metrics.
         VolumeSource::DownwardMetrics
+        // Not a disk: rendering the domain reports the error.
         | VolumeSource::MemoryDump(_)
         | VolumeSource::ContainerPath(_)
         | VolumeSource::Missing => None,
@@ -233,6 +238,25 @@ mod tests {
     }
 
     const DISKS: &str = "/var/run/kubevirt-private/vmi-disks/v";
+
+    #[test]
+    fn ignition_configuration_becomes_a_file() {
+        let text = r#"{"ignition": {"version": "3.4.0"}}"#;
+        let vmi: kubevirt_api::VirtualMachineInstance =
+            serde_json::from_value(json!({"metadata": {
+                "name": "a", "namespace": "n",
+                "annotations": {"kubevirt.io/ignitiondata": text},
+            }}))
+            .unwrap();
+        let pod = serde_json::from_value(json!({"metadata": {}, "spec": {"containers": []}}));
+        let found = steps(&Guest::of(&vmi), &Claims::of(&pod.unwrap())).unwrap();
+        let path = "/var/run/kubevirt-ephemeral-disks/ignition-data/n/a/data.ign";
+        let expected = Prepare::Text {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        };
+        assert_eq!(found, [expected]);
+    }
 
     #[test]
     fn claim_image_is_created_if_its_size_is_known() {

@@ -32,6 +32,7 @@ mod ending;
 mod faults;
 mod file_servers;
 mod io_retry;
+mod metrics_server;
 mod passt_servers;
 mod record;
 mod refusal;

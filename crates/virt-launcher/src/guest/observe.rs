@@ -107,6 +107,8 @@ impl Guest {
                     self.dhcp.start(&record.plan.dhcp);
                     self.files.adopt(&record.plan.filesystems);
                     self.passt.adopt(&record.plan.passt);
+                    let pid = self.paths.domain_pid(&record.plan.domain_name);
+                    self.metrics.adopt(record.plan.metrics.as_ref(), pid);
                 }
             }
             Status::Ended(reason) => {
@@ -120,6 +122,7 @@ impl Guest {
                 self.dhcp.stop();
                 self.files.stop();
                 self.passt.stop();
+                self.metrics.stop();
             }
         }
         self.status = Some(status);

@@ -289,6 +289,7 @@ mod tests {
             filesystems: Vec::new(),
             passt: Vec::new(),
             separate_cpus: Vec::new(),
+            metrics: None,
             grace_seconds: 1,
         }
     }

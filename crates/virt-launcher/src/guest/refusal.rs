@@ -7,6 +7,7 @@ use launcher_channel::Reply;
 use reasons::Reason;
 
 use super::file_servers::FileServerError;
+use super::metrics_server::MetricsError;
 use super::passt_servers::PasstError;
 use crate::prepare::PrepareError;
 
@@ -44,6 +45,8 @@ pub(crate) enum Refusal {
     Filesystem(#[from] FileServerError),
     #[error("failed to connect the guest to the pod's network")]
     Passt(#[from] PasstError),
+    #[error("failed to offer metrics of the node")]
+    Metrics(#[from] MetricsError),
     #[error("failed to keep other threads off the guest's CPUs")]
     Separate(#[source] io::Error),
     #[error("failed to define the guest")]
@@ -78,7 +81,7 @@ impl Refusal {
             Self::Prepare(error) => error.reason(),
             Self::Filesystem(_) => Reason::FilesystemNotServed,
             Self::Passt(_) => Reason::PasstNotStarted,
-            Self::Separate(_) => Reason::PrepareFailed,
+            Self::Separate(_) | Self::Metrics(_) => Reason::PrepareFailed,
             Self::Define(_) => Reason::DomainInvalid,
             Self::Start { .. } => Reason::StartFailed,
             Self::Libvirt(error) => error.reason(),
@@ -109,6 +112,7 @@ impl Refusal {
             | Self::Filesystem(_)
             | Self::Passt(_)
             | Self::Separate(_)
+            | Self::Metrics(_)
             | Self::Define(_)
             | Self::Libvirt(_)
             | Self::Record(_) => true,

@@ -71,6 +71,8 @@ impl Guest {
         let (steps, servers) = (plan.prepare.clone(), plan.dhcp.clone());
         let (filesystems, passt) = (plan.filesystems.clone(), plan.passt.clone());
         let cpus = plan.separate_cpus.clone();
+        let metrics = plan.metrics.clone();
+        let pid = self.paths.domain_pid(&plan.domain_name);
         // Shared instead of copied: the XML may be large, and memory once touched is not returned.
         let xml: Arc<str> = plan.domain_xml.as_str().into();
         let directories = filesystems.clone();
@@ -84,6 +86,7 @@ impl Guest {
         separate::keep_to(&cpus).map_err(Refusal::Separate)?;
         self.files.start(&filesystems)?;
         self.passt.start(&passt).await?;
+        self.metrics.start(metrics.as_ref(), pid)?;
         let domain = connection.define(&xml).await.map_err(Refusal::Define)?;
         failpoints::after("virt-launcher/guest/define");
         if was_interrupted {

@@ -21,6 +21,7 @@ use super::faults::Faults;
 use super::file_servers::FileServers;
 use super::io_retry::IoRetry;
 use super::link::ConnectFailures;
+use super::metrics_server::MetricsServer;
 use super::migration::Migrations;
 use super::passt_servers::PasstServers;
 use super::record::RecordStore;
@@ -74,6 +75,7 @@ pub(crate) struct Guest {
     pub(super) dumps: Dumps,
     pub(super) files: FileServers,
     pub(super) passt: PasstServers,
+    pub(super) metrics: MetricsServer,
     pub(super) content_turn: ContentTurn,
     pub(super) migrations: Migrations,
     /// The pod is terminating.
@@ -112,6 +114,7 @@ impl Guest {
         let dhcp = DhcpServers::new(tasks.clone());
         let files = FileServers::new(tasks.clone());
         let passt = PasstServers::new(tasks.clone());
+        let metrics = MetricsServer::new(tasks.clone());
         let thaw = ThawTimer::open(paths.thaw());
         let failed_pings = FailedPings::listen(&paths.failed_pings());
         // The phase may have been recorded before the guest was given up.
@@ -148,6 +151,7 @@ impl Guest {
             dumps,
             files,
             passt,
+            metrics,
             content_turn: ContentTurn::default(),
             migrations,
             terminating: false,
@@ -182,6 +186,7 @@ impl Guest {
         self.dhcp.stop();
         self.files.stop();
         self.passt.stop();
+        self.metrics.stop();
     }
 
     fn is_over(&self) -> bool {
@@ -300,6 +305,7 @@ mod tests {
             filesystems: Vec::new(),
             passt: Vec::new(),
             separate_cpus: Vec::new(),
+            metrics: None,
             grace_seconds: 0,
         }
     }

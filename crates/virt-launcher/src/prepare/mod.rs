@@ -54,6 +54,10 @@ fn create(step: &Prepare) -> Result<(), PrepareError> {
             write_image(path, &blueprint)
         }
         Prepare::Seed { path, label, files } => write_seed(Path::new(path), label, files),
+        Prepare::Text { path, text } => {
+            let path = Path::new(path);
+            file::replace(path, text.as_bytes()).map_err(PrepareError::at(path))
+        }
         Prepare::Link { path, target } => {
             let path = Path::new(path);
             link(path, target).map_err(PrepareError::at(path))
@@ -79,6 +83,7 @@ fn failpoint(step: &Prepare) -> &'static str {
         Prepare::Overlay { .. } => "virt-launcher/prepare/overlay",
         Prepare::EmptyDisk { .. } => "virt-launcher/prepare/empty-disk",
         Prepare::Seed { .. } => "virt-launcher/prepare/seed",
+        Prepare::Text { .. } => "virt-launcher/prepare/text",
         Prepare::Link { .. } => "virt-launcher/prepare/link",
         Prepare::FilesImage { .. } => "virt-launcher/prepare/files-image",
         Prepare::RawDisk { .. } => "virt-launcher/prepare/raw-disk",
@@ -92,6 +97,7 @@ fn target(step: &Prepare) -> Option<&Path> {
         | Prepare::EmptyDisk { path, .. }
         | Prepare::Seed { path, .. }
         | Prepare::FilesImage { path, .. }
+        | Prepare::Text { path, .. }
         | Prepare::Link { path, .. } => Some(Path::new(path)),
         Prepare::RawDisk { .. } => None,
     }

@@ -55,6 +55,10 @@ fn files_are_created_once_and_then_left_unchanged() {
                 ),
             ],
         },
+        Prepare::Text {
+            path: pod.path("text/data.ign"),
+            text: "{}".to_owned(),
+        },
         Prepare::Link {
             path: pod.path("link"),
             target: "/target".to_owned(),

@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 
+use super::Output;
 use crate::commands::{
     credentials::Credentials,
     expand::Expand,
@@ -36,8 +37,12 @@ Examples:
     /// Change the SSH keys and passwords of a guest
     Credentials(Credentials),
     /// List the host devices that VMs may use
-    #[command(after_help = "Example: virtctl permitted-devices")]
-    PermittedDevices,
+    #[command(after_help = "Example: virtctl permitted-devices -o yaml")]
+    PermittedDevices {
+        /// Format of the list, instead of lines
+        #[arg(long, short, value_enum, value_name = "FORMAT")]
+        output: Option<Output>,
+    },
     /// Administer the installation
     Adm(Adm),
     /// Show what a guest has written to its serial console since its start

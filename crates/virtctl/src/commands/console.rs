@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use futures::{SinkExt, StreamExt};
+use futures::{SinkExt, StreamExt, stream::SplitStream};
 use kube::{
     Api,
     runtime::{WatchStreamExt, watcher},
@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::{
     connect::Cluster,
     printer::Printer,
-    subresource::{NotOpened, Stream, open, path, plain},
+    subresource::{NotOpened, Stream, close_reason, open_device, path, plain},
     terminal::RawMode,
 };
 
@@ -60,8 +60,15 @@ pub(crate) async fn open_when_running(
     let waiting = async {
         let mut has_run = false;
         loop {
-            let message = match open(&cluster.client, path).await {
-                Ok(stream) => return Ok(stream),
+            let message = match open_device(&cluster.client, path).await {
+                Ok(opened) => {
+                    if opened.has_replaced {
+                        printer.note(&format!(
+                            "Another session to {vmi} was open here and was closed for this one"
+                        ));
+                    }
+                    return Ok(opened.stream);
+                }
                 Err(NotOpened::Failed(err)) => return Err(err),
                 // The guest runs, so waiting would not help.
                 Err(NotOpened::NotRunning(message)) if has_run => bail!(message),
@@ -144,7 +151,7 @@ fn progress(vmi: &VirtualMachineInstance) -> Progress {
 }
 
 async fn join(stream: Stream, printer: Printer, vmi: &str) -> Result<()> {
-    let (mut to_guest, mut from_guest) = stream.split();
+    let (mut to_guest, from_guest) = stream.split();
     let typing = async {
         let mut stdin = tokio::io::stdin();
         let mut chunk = vec![0; 4096];
@@ -175,34 +182,70 @@ async fn join(stream: Stream, printer: Printer, vmi: &str) -> Result<()> {
             }
         }
     };
-    let printing = async {
-        // The user sees the same whether the stream ends or fails: the console is closed.
-        while let Some(Ok(message)) = from_guest.next().await {
-            match message {
-                Message::Binary(bytes) => printer.raw(&bytes).context("write to the terminal")?,
-                Message::Close(Some(frame)) if !frame.reason.is_empty() => {
-                    bail!("the console of {vmi} was closed: {}", frame.reason.as_str());
-                }
-                Message::Close(_) => break,
-                _ => {}
-            }
-        }
-        bail!(
-            "the console of {vmi} was closed: the guest was switched off, or the connection \
-             broke"
-        )
-    };
     tokio::select! {
         ended = typing => ended,
-        ended = printing => ended,
+        ended = print(from_guest, printer, vmi) => ended,
     }
+}
+
+/// Prints what the guest sends, and says why it ends.
+async fn print(mut from_guest: SplitStream<Stream>, printer: Printer, vmi: &str) -> Result<()> {
+    // The user sees the same whether the stream ends or fails: the console is closed.
+    while let Some(Ok(message)) = from_guest.next().await {
+        match message {
+            Message::Binary(bytes) => printer.raw(&bytes).context("write to the terminal")?,
+            Message::Close(frame) => match close_reason(frame.as_ref()) {
+                Some(reason) => bail!("the console of {vmi} was closed: {reason}"),
+                None => break,
+            },
+            _ => {}
+        }
+    }
+    bail!(
+        "the console of {vmi} was closed: the guest was switched off, or the connection \
+         broke"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use kubevirt_api::vm_status::{VirtualMachineStateChangeRequest, VirtualMachineStatus};
 
+    use tokio::net::TcpListener;
+    use tokio_tungstenite::tungstenite::protocol::{CloseFrame, frame::coding::CloseCode};
+
     use super::*;
+    use crate::streams_server;
+
+    /// Both sides of a console that took the place of another, and is replaced itself.
+    #[tokio::test]
+    async fn both_sessions_of_a_console_learn_that_one_was_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let client = kube::Client::try_from(kube::Config::new(server.parse().unwrap())).unwrap();
+        let serve = async {
+            let (mut stream, _) = streams_server::accept_replacing(&listener, "console").await;
+            let reason = "EOF: another session to this device was opened".into();
+            let code = CloseCode::Away;
+            let closed = Message::Close(Some(CloseFrame { code, reason }));
+            stream.send(closed).await.unwrap();
+            while let Some(Ok(_)) = stream.next().await {}
+        };
+        let session = async {
+            let opened = open_device(&client, "/console").await;
+            let Ok(opened) = opened else {
+                panic!("not opened");
+            };
+            assert!(opened.has_replaced);
+            let (_, from_guest) = opened.stream.split();
+            print(from_guest, Printer, "a").await.unwrap_err()
+        };
+        let (error, ()) = tokio::join!(session, serve);
+        assert_eq!(
+            error.to_string(),
+            "the console of a was closed: another session to this device was opened"
+        );
+    }
 
     #[test]
     fn halted_vm_is_off_until_a_start_is_requested() {

@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::{
+    cli::Made,
     connect::Cluster,
     failure::Usage,
     objects::{self, Kind, text},
@@ -52,6 +53,8 @@ pub struct Expose {
     #[arg(long, value_name = "POLICY",
           value_parser = ["SingleStack", "PreferDualStack", "RequireDualStack"])]
     pub ip_family_policy: Option<String>,
+    #[command(flatten)]
+    pub made: Made,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -87,7 +90,10 @@ pub(crate) async fn expose(cluster: &Cluster, printer: Printer, flags: &Expose) 
     let path = flags.kind.kind().named(namespace, &flags.object);
     let exposed = objects::get(cluster, &path).await?;
     let service = service(flags, &exposed)?;
-    objects::create(cluster, &objects::SERVICE.all(namespace), &service).await?;
+    let made = objects::create(cluster, &objects::SERVICE.all(namespace), &service).await?;
+    if let Some(output) = flags.made.output {
+        return printer.object(output, &made);
+    }
     let (name, object) = (&flags.service, &flags.object);
     printer.line(&format!("Service {name} now exposes {object}"));
     Ok(())

@@ -1,9 +1,10 @@
 //! `guestosinfo`, `userlist`, `fslist`: reports of the guest agent; `reset`, `soft-reboot`.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::json;
 
 use crate::{
+    cli::Output,
     connect::Cluster,
     printer::Printer,
     subresource::{get, path, put},
@@ -29,11 +30,10 @@ pub(crate) async fn show(
     cluster: &Cluster,
     printer: Printer,
     Subresource { vmi, name }: Subresource<'_>,
+    output: Output,
 ) -> Result<()> {
     let report = get(cluster, &path(cluster, PLURAL, vmi, name)).await?;
-    let text = serde_json::to_string_pretty(&report).context("write the report")?;
-    printer.line(&text);
-    Ok(())
+    printer.object(output.into(), &report)
 }
 
 /// Sends a request without options.

@@ -1,6 +1,6 @@
 //! `objectgraph`: the objects that a VM consists of and depends on.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use http::Method;
 use serde_json::json;
@@ -47,10 +47,5 @@ pub(crate) async fn object_graph(
     };
     let path = path(cluster, plural, &flags.name, "objectgraph");
     let graph = objects::send(cluster, Method::GET, &path, &options).await?;
-    let text = match flags.output {
-        Output::Json => serde_json::to_string_pretty(&graph).context("write JSON")?,
-        Output::Yaml => serde_saphyr::to_string(&graph).context("write YAML")?,
-    };
-    printer.line(text.trim_end());
-    Ok(())
+    printer.object(flags.output.into(), &graph)
 }

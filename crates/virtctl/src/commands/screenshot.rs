@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use crate::{
     cli::Screenshot,
     connect::Cluster,
+    files,
     printer::Printer,
     subresource::{get_bytes, path},
 };
@@ -29,7 +30,7 @@ pub(crate) async fn screenshot(
     if file == Path::new("-") {
         return printer.raw(&picture).context("write the picture");
     }
-    std::fs::write(file, &picture).with_context(|| format!("write {}", file.display()))?;
+    files::write(file, &picture)?;
     printer.note(&format!("Saved the screen of {vmi} in {}", file.display()));
     Ok(())
 }

@@ -3,21 +3,12 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use diagnosis::diagnose;
-use futures::future::BoxFuture;
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use kube::Client;
-use serde_json::Value;
+use k8s_openapi::jiff::Timestamp;
 use tokio::{net::TcpListener, process::Command};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use web_console::{Console, Explain, Sessions, Subject, serve};
+use web_console::{Access, Console, Sessions, serve};
 
-use crate::{
-    cli::Ui,
-    connect::Cluster,
-    observe::{Target, observe},
-    printer::Printer,
-};
+use crate::{cli::Ui, connect::Cluster, printer::Printer};
 
 /// The programs that open a link in the user's browser.
 const OPENER: &str = if cfg!(target_os = "macos") {
@@ -37,10 +28,12 @@ pub(crate) async fn ui(cluster: &Cluster, printer: Printer, options: &Ui) -> Res
     let address = listener.local_addr().context("read the local port")?;
     let sessions = Arc::new(Sessions::default());
     let console = Console {
-        client: cluster.client.clone(),
-        namespace: cluster.namespace.clone(),
-        sessions: Arc::clone(&sessions),
-        explain: Arc::new(Diagnose(cluster.client.clone())),
+        access: Access::Links {
+            client: cluster.client.clone(),
+            sessions: Arc::clone(&sessions),
+            namespace: cluster.namespace.clone(),
+        },
+        now: Timestamp::now,
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
     };
@@ -79,25 +72,5 @@ fn open(printer: Printer, url: &str) {
         .spawn();
     if let Err(error) = started {
         printer.note(&format!("No browser was opened ({OPENER}: {error})."));
-    }
-}
-
-/// Answers as `virtctl why`.
-struct Diagnose(Client);
-
-impl Explain for Diagnose {
-    fn explain(&self, subject: Subject) -> BoxFuture<'_, Result<Option<Value>, kube::Error>> {
-        Box::pin(async move {
-            let Subject { namespace, name } = &subject;
-            let target = Target { namespace, name };
-            let now = Time(Timestamp::now());
-            let observed = Box::pin(observe(&self.0, target, now)).await?;
-            let Some(observed) = observed else {
-                return Ok(None);
-            };
-            serde_json::to_value(diagnose(&observed))
-                .map(Some)
-                .map_err(kube::Error::SerdeError)
-        })
     }
 }

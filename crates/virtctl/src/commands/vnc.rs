@@ -20,7 +20,7 @@ use crate::{
     cli::{Vnc, VncCommand, VncType},
     connect::Cluster,
     printer::Printer,
-    subresource::{Stream, path},
+    subresource::{Stream, close_reason, path},
 };
 
 /// How many minutes to wait for a guest that does not run yet.
@@ -94,15 +94,20 @@ async fn proxy(
             WAIT_MINUTES,
         )
         .await?;
-        join(stream, viewer).await;
-        if sessions == Sessions::One {
-            return Ok(());
+        let closed = join(stream, viewer).await;
+        match (closed, sessions) {
+            (Some(reason), Sessions::One) => bail!("the screen of {vmi} was closed: {reason}"),
+            (Some(reason), Sessions::Many) => {
+                printer.note(&format!("the screen of {vmi} was closed: {reason}"));
+            }
+            (None, Sessions::One) => return Ok(()),
+            (None, Sessions::Many) => {}
         }
     }
 }
 
-/// Copies until either side ends.
-async fn join(stream: Stream, viewer: TcpStream) {
+/// Copies until either side ends; returns why the guest's side was closed, if it was not as usual.
+async fn join(stream: Stream, viewer: TcpStream) -> Option<String> {
     let (mut to_guest, mut from_guest) = stream.split();
     let (mut from_viewer, mut to_viewer) = viewer.into_split();
     let inward = async {
@@ -118,16 +123,17 @@ async fn join(stream: Stream, viewer: TcpStream) {
     };
     let outward = async {
         while let Some(Ok(message)) = from_guest.next().await {
-            if let Message::Binary(bytes) = message
-                && to_viewer.write_all(&bytes).await.is_err()
-            {
-                return;
+            match message {
+                Message::Binary(bytes) => to_viewer.write_all(&bytes).await.ok()?,
+                Message::Close(frame) => return close_reason(frame.as_ref()),
+                _ => {}
             }
         }
+        None
     };
     tokio::select! {
-        () = inward => {}
-        () = outward => {}
+        () = inward => None,
+        reason = outward => reason,
     }
 }
 

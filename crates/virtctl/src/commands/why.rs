@@ -6,12 +6,12 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum as _;
 use diagnosis::{Cause, Diagnosis, Severity, TABLE, diagnose};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use observation::{Target, observe};
 
 use crate::{
     changes::Changes,
     cli::{Kind, Output, Why},
     connect::Cluster,
-    observe::{Target, observe},
     printer::Printer,
     subresource::plain,
 };

@@ -181,11 +181,11 @@ impl Environment {
     /// The answer that the user of a client gets.
     async fn why_as(&self, client: &Client, name: &str) -> Diagnosis {
         let now = Time(self.clock.now());
-        let target = virtctl::Target {
+        let target = observation::Target {
             namespace: NAMESPACE,
             name,
         };
-        let observed = Box::pin(virtctl::observe(client, target, now));
+        let observed = Box::pin(observation::observe(client, target, now));
         let observed = observed.await.unwrap();
         diagnose(&observed.unwrap_or_else(|| panic!("{name} does not exist")))
     }
@@ -466,10 +466,10 @@ async fn objects_that_a_guest_needs_are_missing() {
         environment.create_vm(name, "Always", disk(source)).await;
         environment.until_cause(name, id).await;
     }
-    let metrics = json!({"domain": {"devices": {"downwardMetrics": {}}}});
-    environment.create_vm("metrics", "Always", metrics).await;
+    let gpu = json!({"domain": {"devices": {"gpus": [{"name": "g", "deviceName": "d"}]}}});
+    environment.create_vm("gpu", "Always", gpu).await;
     environment
-        .until_cause("metrics", "feature-not-supported")
+        .until_cause("gpu", "feature-not-supported")
         .await;
     environment.end().await;
 }

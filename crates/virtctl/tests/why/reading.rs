@@ -122,12 +122,12 @@ async fn what_a_user_may_not_read_is_listed_with_the_missing_right() {
 
     // Without the right to read either, there is no answer.
     let unauthorized = environment.api.client_of(Identity::new("ben", &[]));
-    let target = virtctl::Target {
+    let target = observation::Target {
         namespace: test_cluster::NAMESPACE,
         name: "tiny",
     };
     let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(environment.clock.now());
-    let error = Box::pin(virtctl::observe(&unauthorized, target, now))
+    let error = Box::pin(observation::observe(&unauthorized, target, now))
         .await
         .unwrap_err();
     assert!(error.to_string().contains("virtualmachines"), "{error}");

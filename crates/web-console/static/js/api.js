@@ -1,6 +1,6 @@
 // Requests to the Kubernetes API.
 
-import { key } from "./session.js";
+import { account, expired, key, method } from "./session.js";
 
 export const VMS = "virtualmachines";
 export const VMIS = "virtualmachineinstances";
@@ -31,16 +31,23 @@ export function subresource(plural, { namespace, name }, verb) {
 
 /// Sends a request and returns the response, whatever its code. `type` is that of the body.
 export async function send(method, path, { query = {}, body, type = "application/json", signal } = {}) {
-  const headers = { Authorization: `Bearer ${key()}`, Accept: "application/json" };
+  const mine = key();
+  const signedOut = () => new ApiError(0, { message: "You have signed out." });
+  if (!mine) throw signedOut();
+  const headers = { Authorization: `Bearer ${mine}`, Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = type;
   const search = new URLSearchParams(query).toString();
   const url = search ? `${path}?${search}` : path;
+  let response;
   try {
-    return await fetch(url, { method, headers, body, signal });
+    response = await fetch(url, { method, headers, body, signal });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new ApiError(0, { message: "The server does not answer: is virtctl ui still running?" });
+    throw new ApiError(0, { message: "The server does not answer: is it still running?" });
   }
+  // A late answer to an earlier key must not end the session of the next one.
+  if (response.status === 401 && key() !== mine) throw signedOut();
+  return response;
 }
 
 /// Sends a request and returns the object of the answer.
@@ -54,9 +61,12 @@ export async function call(method, path, options) {
 export async function errorOf(response) {
   const text = await response.text();
   if (response.status === 401) {
-    // The server of this page names the scheme; without it the API server rejects the user.
-    if (!response.headers.has("WWW-Authenticate")) return new ApiError(401, { message: EXPIRED });
-    document.dispatchEvent(new Event("signed-out"));
+    const isToken = method() === "token";
+    // The server of this page names the scheme; without it the API server rejects the user. A new link would not
+    // help then, but a new token does.
+    if (!isToken && !response.headers.has("WWW-Authenticate")) return new ApiError(401, { message: EXPIRED });
+    const detail = isToken ? expired(account(), Date.now()) : "";
+    document.dispatchEvent(new CustomEvent("signed-out", { detail }));
   }
   try {
     return new ApiError(response.status, JSON.parse(text));

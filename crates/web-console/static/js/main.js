@@ -1,6 +1,8 @@
 // Starts the page.
 
+import { drawAccount } from "./parts/account.js";
 import { notify } from "./parts/notice.js";
+import { forget } from "./rights.js";
 import { leaveAll, show } from "./routes.js";
 import { key, signInFromAddress, signOut } from "./session.js";
 import { installTheme } from "./theme.js";
@@ -8,9 +10,19 @@ import { signin } from "./views/signin.js";
 
 const main = document.getElementById("main");
 
-function draw() {
+function draw(message) {
+  drawAccount(document.getElementById("account"), () => leave(""));
   if (key()) show(main);
-  else signin(main, draw);
+  else signin(main, () => draw(), message);
+}
+
+/// Ends the session of this tab. Answers about the rights of its user are those of nobody else.
+function leave(message) {
+  if (!key()) return;
+  signOut();
+  forget();
+  leaveAll();
+  draw(message);
 }
 
 async function followAddress() {
@@ -19,11 +31,7 @@ async function followAddress() {
   draw();
 }
 
-document.addEventListener("signed-out", () => {
-  signOut();
-  leaveAll();
-  draw();
-});
+document.addEventListener("signed-out", ({ detail }) => leave(detail));
 
 /// Single letters are shortcuts, unless they are typed into a field.
 document.addEventListener("keydown", (event) => {

@@ -23,6 +23,11 @@ export function known(attributes) {
   return answers.get(JSON.stringify(attributes))?.value;
 }
 
+/// Forgets all answers.
+export function forget() {
+  answers.clear();
+}
+
 /// Who may do something with all objects of a namespace is not asked about each of them.
 async function ask(attributes) {
   const { name, ...all } = attributes;

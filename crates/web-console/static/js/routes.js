@@ -5,14 +5,20 @@ import { copies } from "./views/copies.js";
 import { create } from "./views/create.js";
 import { detail } from "./views/detail.js";
 import { edit } from "./views/edit.js";
+import { exports_ } from "./views/exports.js";
 import { list } from "./views/list.js";
+import { networks } from "./views/networks.js";
 import { screen } from "./views/screen.js";
+import { images } from "./views/upload.js";
 
 const NAME = "([a-z0-9.-]+)";
 
 const ROUTES = [
   { pattern: /^$/, view: list, nav: "list", title: () => "Virtual machines" },
   { pattern: /^create$/, view: create, nav: "create", title: () => "Create" },
+  { pattern: /^images$/, view: images, nav: "images", title: () => "Images" },
+  { pattern: /^networks$/, view: networks, nav: "networks", title: () => "Networks" },
+  { pattern: /^exports$/, view: exports_, nav: "exports", title: () => "Exports" },
   { pattern: new RegExp(`^vm/${NAME}/${NAME}$`), view: detail, title: ({ name }) => name },
   { pattern: new RegExp(`^edit/${NAME}/${NAME}$`), view: edit, title: ({ name }) => `Edit ${name}` },
   { pattern: new RegExp(`^copies/${NAME}/${NAME}$`), view: copies, title: ({ name }) => `${name}: snapshots` },

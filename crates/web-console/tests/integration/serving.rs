@@ -7,7 +7,7 @@ use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use serde_json::{Value, json};
 use web_console::assets::ALL;
 
-use crate::support::{Environment, user, vm};
+use crate::support::{Environment, Outcome, Proxy, user, viewer_rights, vm};
 
 const VMS: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
 
@@ -267,4 +267,107 @@ async fn diagnosis_is_made_with_the_rights_of_the_user() {
         .send(Method::GET, "/console/why/default/tiny", &headers, "")
         .await;
     assert_eq!(answer.code, StatusCode::FORBIDDEN, "{}", answer.body);
+}
+
+#[tokio::test]
+async fn server_for_tokens_acts_as_the_user_of_each_request() {
+    let environment = Environment::start_for_tokens().await;
+    viewer_rights(&environment, "vera").await;
+    environment.create(vm("tiny")).await;
+    let vera = embedded_api::Identity::new("vera", &[]);
+    environment.users.add("good", vera);
+    let answer = environment.fetch("/console/sign-in").await;
+    assert_eq!(answer.body["method"], "token");
+    let cases = [
+        (None, StatusCode::UNAUTHORIZED, true),
+        (Some("Bearer "), StatusCode::UNAUTHORIZED, true),
+        (Some("Basic good"), StatusCode::UNAUTHORIZED, true),
+        (Some("Bearer wrong"), StatusCode::UNAUTHORIZED, false),
+        (Some("Bearer good"), StatusCode::OK, false),
+    ];
+    for (given, expected, is_ours) in cases {
+        let headers: Vec<(&str, &str)> = given
+            .map(|key| ("authorization", key))
+            .into_iter()
+            .collect();
+        let before = environment.log.last(&format!("GET {VMS}"));
+        let answer = environment.send(Method::GET, VMS, &headers, "").await;
+        assert_eq!(answer.code, expected, "{given:?}");
+        // The page tells by the header whether the request has reached the API server.
+        let has_scheme = answer.headers.contains_key(header::WWW_AUTHENTICATE);
+        assert_eq!(has_scheme, is_ours, "{given:?}");
+        if is_ours {
+            assert!(before.is_none() && environment.log.last(&format!("GET {VMS}")).is_none());
+        }
+    }
+    let arrived = environment.log.last(&format!("GET {VMS}")).unwrap();
+    assert_eq!(arrived[header::AUTHORIZATION], "Bearer good");
+    // The diagnosis has the rights of the token, and there are no links.
+    let headers = [("authorization", "Bearer good")];
+    let why = "/console/why/default/tiny";
+    let answer = environment.send(Method::GET, why, &headers, "").await;
+    assert_eq!(answer.code, StatusCode::OK, "{}", answer.body);
+    let unread = answer.body["unread"].to_string();
+    assert!(unread.contains("vera"), "{unread}");
+    let answer = environment
+        .send(Method::POST, "/console/session", &[], "{\"link\": \"x\"}")
+        .await;
+    assert_eq!(answer.code, StatusCode::NOT_FOUND);
+    // Pages of other sites cannot send requests, whatever name they know this server by.
+    for (origin, expected) in [
+        ("http://vmhost:8440", StatusCode::OK),
+        ("https://attacker.example", StatusCode::FORBIDDEN),
+    ] {
+        let headers = [
+            ("host", "vmhost:8440"),
+            ("origin", origin),
+            ("authorization", "Bearer good"),
+        ];
+        let answer = environment.send(Method::GET, VMS, &headers, "").await;
+        assert_eq!(answer.code, expected, "{origin}");
+    }
+    environment.api.stop.cancel();
+}
+
+#[tokio::test]
+async fn file_goes_to_the_proxy_of_the_configuration_alone() {
+    let environment = Environment::start(user()).await;
+    let key = environment.key().await;
+    let with_token = [
+        ("authorization", &*key),
+        ("x-upload-token", "token-of-an-upload"),
+    ];
+    let send = async |method: Method, headers: &[(&str, &str)]| {
+        environment
+            .send(method, "/console/upload", headers, "image")
+            .await
+    };
+    assert_eq!(
+        send(Method::POST, &with_token[1..]).await.code,
+        StatusCode::UNAUTHORIZED
+    );
+    let missing = send(Method::POST, &with_token).await;
+    assert_eq!(
+        missing.code,
+        StatusCode::NOT_IMPLEMENTED,
+        "{}",
+        missing.body
+    );
+    let message = missing.body["message"].as_str().unwrap();
+    assert!(message.contains("receives no uploads"), "{message}");
+
+    let proxy = Proxy::start(&environment).await;
+    let cases = [
+        (Method::GET, &with_token[..], StatusCode::METHOD_NOT_ALLOWED),
+        (Method::POST, &with_token[..1], StatusCode::BAD_REQUEST),
+        (Method::POST, &with_token[..], StatusCode::BAD_REQUEST),
+    ];
+    for (method, headers, expected) in cases {
+        assert_eq!(send(method, headers).await.code, expected);
+    }
+    assert!(proxy.sizes().is_empty());
+    proxy.next(Outcome::Accept);
+    assert_eq!(send(Method::POST, &with_token).await.code, StatusCode::OK);
+    assert_eq!(proxy.sizes(), ["image".len()]);
+    environment.api.stop.cancel();
 }

@@ -4,6 +4,7 @@ mod causes;
 mod drain;
 mod faults;
 mod moves;
+mod updates;
 
 use std::path::PathBuf;
 use std::time::Duration;

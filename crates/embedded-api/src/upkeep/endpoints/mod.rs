@@ -25,6 +25,7 @@ use self::namespace::reconcile;
 use crate::{
     api::Api,
     error::ApiError,
+    fairness::panics::confine_pass,
     store::{Collection, Event, EventKind, Scope},
 };
 
@@ -110,14 +111,14 @@ async fn act(api: &Api, work: &mut Work) -> Result<(), ApiError> {
     }
     let mut failure = None;
     for (namespace, name) in std::mem::take(&mut work.deleted) {
-        if let Err(error) = namespace::forget(api, &namespace, &name).await {
+        if let Err(error) = confine_pass(namespace::forget(api, &namespace, &name)).await {
             work.deleted.insert((namespace, name));
             failure = Some(error);
         }
     }
     // The failure in one namespace must not block the others.
     for namespace in std::mem::take(&mut work.namespaces) {
-        if let Err(error) = Box::pin(reconcile(api, &namespace)).await {
+        if let Err(error) = confine_pass(reconcile(api, &namespace)).await {
             work.namespaces.insert(namespace);
             failure = Some(error);
         }

@@ -26,6 +26,7 @@ use super::namespace;
 use crate::{
     api::Api,
     error::ApiError,
+    fairness::panics::confine_pass,
     registry::{Served, custom},
     store::{self, Collection, EventKind, Key, Scope},
     verbs::{
@@ -46,7 +47,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     let mut retry = Instant::now() + RETRY;
     loop {
         if check_all {
-            check_all = match check_everything(&api, &mut failed).await {
+            check_all = match confine_pass(check_everything(&api, &mut failed)).await {
                 Ok(()) => false,
                 Err(error) => {
                     tracing::warn!(%error, "garbage collection failed");
@@ -152,13 +153,15 @@ fn waiting_owners(object: &Value, key: &Key) -> impl Iterator<Item = Key> {
 }
 
 async fn process(api: &Api, item: Item, failed: &mut HashSet<Item>) {
-    let done = match &item {
-        Item::OwnerDeleted(uid) => owner_deleted(api, uid).await,
-        Item::Object(key) => Box::pin(object(api, key)).await,
-        Item::Namespace(name) => Box::pin(namespace::finish(api, name)).await,
-        Item::Definition(collection) => Box::pin(definition(api, collection)).await,
-    };
-    match done {
+    let done = confine_pass(async {
+        match &item {
+            Item::OwnerDeleted(uid) => owner_deleted(api, uid).await,
+            Item::Object(key) => object(api, key).await,
+            Item::Namespace(name) => namespace::finish(api, name).await,
+            Item::Definition(collection) => definition(api, collection).await,
+        }
+    });
+    match done.await {
         Ok(()) => {}
         // The object was deleted already.
         Err(error) if error.is_not_found() => {}

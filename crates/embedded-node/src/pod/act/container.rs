@@ -60,9 +60,10 @@ pub(crate) async fn start(shared: Arc<Shared>, mut start: StartContainer) -> Res
             allocation: &allocation,
             services: &services,
         };
-        render(&shared, &start, surroundings)
+        panics::catch(|| render(&shared, &start, surroundings))
     })
     .await
+    .map_err(|error| Failure::of(CREATE_FAILED, "render the container", &error))?
     .map_err(|error| Failure::of(CREATE_FAILED, "render the container", &error))??;
     let request = Request::Start {
         container: Box::new(rendered),

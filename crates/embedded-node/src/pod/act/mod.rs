@@ -43,7 +43,7 @@ async fn blocking<T: Send + 'static>(
     tried: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Failure> {
-    match tokio::task::spawn_blocking(work).await {
+    match tokio::task::spawn_blocking(|| panics::catch_io(work)).await {
         Ok(done) => done.map_err(|error| Failure::of(reason, tried, &error)),
         Err(error) => Err(Failure::of(reason, tried, &error)),
     }

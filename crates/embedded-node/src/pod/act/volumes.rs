@@ -87,9 +87,7 @@ pub(crate) async fn prepare_volumes(
         allocatable: shared.allocatable(),
         version: version(),
     };
-    let prepared = tokio::task::spawn_blocking(move || volumes::prepare(&request)).await;
-    let volumes =
-        prepared.map_err(|error| Failure::of(Reason::FailedMount, "prepare volumes", &error))??;
+    let volumes = blocking("prepare volumes", move || volumes::prepare(&request)).await?;
     Ok(Prepared {
         volumes,
         documents,
@@ -147,6 +145,15 @@ async fn refresh(
         allocatable: shared.allocatable(),
         version: version(),
     };
-    let refreshed = tokio::task::spawn_blocking(move || volumes::refresh(&request)).await;
-    refreshed.map_err(|error| Failure::of(Reason::FailedMount, "update volumes", &error))?
+    blocking("update volumes", move || volumes::refresh(&request)).await
+}
+
+/// Runs work on volumes, which may hang with their storage.
+async fn blocking<T: Send + 'static>(
+    tried: &'static str,
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(|| panics::catch(work)).await;
+    let done = done.map_err(|error| Failure::of(Reason::FailedMount, tried, &error))?;
+    done.map_err(|error| Failure::of(Reason::FailedMount, tried, &error))?
 }

@@ -82,11 +82,11 @@ impl ReconcileError for StorageError {
     }
 }
 
-pub(super) async fn blocking<T: Send + 'static>(
+pub(in super::super) async fn blocking<T: Send + 'static>(
     tried: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, StorageError> {
-    tokio::task::spawn_blocking(work)
+    tokio::task::spawn_blocking(|| panics::catch_io(work))
         .await
         .unwrap_or_else(|error| Err(io::Error::other(error)))
         .map_err(|source| StorageError::Disk { tried, source })

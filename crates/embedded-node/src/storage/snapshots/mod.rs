@@ -22,7 +22,7 @@ use error_chain::error_chain;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Resource as _, runtime::watcher};
 use kubevirt_api::volume_snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
-use reconcile::{Key, Store, Triggers, run_controller, watch_if_defined};
+use reconcile::{Key, Store, Triggers, panic_events, run_controller, watch_if_defined};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -168,19 +168,21 @@ pub(super) async fn ready(shared: &Shared) {
 
 /// Reconciles snapshots and contents until `stop`.
 pub(super) async fn run(shared: &Arc<Shared>, stop: &CancellationToken) {
-    let snapshots = &shared.storage.snapshots;
+    let (snapshots, recorder) = (&shared.storage.snapshots, &shared.storage.recorder);
     tokio::join!(
         create_class(shared, stop),
         run_controller(
             Arc::new(act::Snapshotter(Arc::clone(shared))),
             snapshots.triggers.clone(),
             CONCURRENCY,
+            panic_events(recorder.clone(), snapshots.objects.clone()),
             stop.clone(),
         ),
         run_controller(
             Arc::new(act::Contents(Arc::clone(shared))),
             snapshots.content_triggers.clone(),
             CONCURRENCY,
+            panic_events(recorder.clone(), snapshots.contents.clone()),
             stop.clone(),
         ),
     );

@@ -11,17 +11,17 @@ use crate::vmi::status::{self, Done};
 #[test]
 fn unsupported_vmi_gets_no_pod() {
     let mut asking = vmi("Pending");
-    asking["spec"]["volumes"] = json!([
-        {"name": "a", "downwardMetrics": {}},
-        {"name": "b", "emptyDisk": {"capacity": "1Gi"}},
+    asking["spec"]["networks"] = json!([
+        {"name": "a", "resourceClaim": {}},
+        {"name": "b", "pod": {}},
     ]);
-    asking["spec"]["domain"] = json!({"devices": {"downwardMetrics": {}}});
+    asking["spec"]["domain"] = json!({"devices": {"gpus": [{"name": "g", "deviceName": "d"}]}});
     let observed = observe(asking.clone(), None);
     let wanted = plan(&observed);
     assert!(wanted.steps.is_empty(), "{:?}", wanted.steps);
     assert_eq!(wanted.phase, Phase::Pending);
-    let message = "this version cannot run it yet: spec.volumes[0].downwardMetrics: leave it \
-                   out; spec.domain.devices.downwardMetrics: leave it out";
+    let message = "this version cannot run it yet: spec.networks[0].resourceClaim: use pod: {} or \
+                   multus; spec.domain.devices.gpus[0]: leave it out";
     let problem = wanted.problem.clone().unwrap();
     assert_eq!(problem.message, message);
     let status = status::render(&observed, &wanted, &Done::default());

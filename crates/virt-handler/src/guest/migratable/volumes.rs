@@ -1,7 +1,7 @@
 //! How the volumes of a guest would be migrated, and which of them prevent it.
 
 use kubevirt_api::{VirtualMachineInstance, vmi_status::VirtualMachineInstanceMigrationMethod};
-use model::{Guest, Storage, Target};
+use model::{Guest, Storage, Target, VolumeSource};
 
 use reasons::Reason;
 
@@ -82,6 +82,11 @@ pub(crate) fn copied_disks(vmi: &VirtualMachineInstance) -> Vec<String> {
 
 /// Whether the guest can write the volume through a disk; others need no migration.
 fn is_writable(guest: &Guest<'_>, volume: &str) -> bool {
+    let source = guest.volume(volume).map(|volume| volume.source);
+    // The launcher of each pod writes its own.
+    if source == Some(VolumeSource::DownwardMetrics) {
+        return false;
+    }
     let mut disks = guest.disks.iter();
     match disks.find(|disk| disk.name() == volume) {
         Some(disk) => match disk.target {

@@ -17,14 +17,14 @@ pub(crate) struct OpenForwards {
 
 /// The registration of a connection, removed on drop.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(in super::super) struct Slot {
     forwards: Arc<OpenForwards>,
     key: Key,
 }
 
 /// Which limit is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Full {
+pub(in super::super) enum Full {
     #[error("the guest has {PER_GUEST} forwarded connections already: close some")]
     Guest,
     #[error("the node has {PER_NODE} forwarded connections already: try again later")]
@@ -32,7 +32,7 @@ pub(super) enum Full {
 }
 
 impl OpenForwards {
-    pub(super) fn acquire(self: &Arc<Self>, key: &Key) -> Result<Slot, Full> {
+    pub(in super::super) fn acquire(self: &Arc<Self>, key: &Key) -> Result<Slot, Full> {
         let mut counts = self.counts.lock();
         if counts.get(key).is_some_and(|count| *count >= PER_GUEST) {
             return Err(Full::Guest);

@@ -71,6 +71,8 @@ impl Guest {
         };
         let steps = record.plan.prepare.clone();
         let cpus = record.plan.separate_cpus.clone();
+        let metrics = record.plan.metrics.clone();
+        let pid = self.paths.domain_pid(&record.plan.domain_name);
         let prepared = self
             .tasks
             .spawn_blocking(move || prepare::all(&steps))
@@ -78,6 +80,7 @@ impl Guest {
         prepared
             .map_err(std::io::Error::other)?
             .map_err(Refusal::Prepare)?;
+        self.metrics.start(metrics.as_ref(), pid)?;
         separate::keep_to(&cpus).map_err(Refusal::Separate)
     }
 

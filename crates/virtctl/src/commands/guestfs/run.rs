@@ -15,7 +15,7 @@ use crate::{
     connect::Cluster,
     objects::{self, text},
     printer::Printer,
-    subresource, terminal,
+    signals, subresource,
 };
 
 const POLL: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ pub(crate) async fn guestfs(cluster: &Cluster, printer: Printer, flags: &Guestfs
     // However the session ends, the pod must not keep the claim.
     let ended = tokio::select! {
         ended = session => ended,
-        asked = terminal::asked_to_end() => asked.and_then(|()| bail!("the command was interrupted")),
+        signal = signals::interrupted() => Err(signal),
     };
     let removed = objects::remove(cluster, &objects::POD.named(namespace, &pod)).await;
     let removed =

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use crate::failure::Usage;
+use crate::{cli::Made, failure::Usage};
 
 const RETRIES: u32 = 5;
 /// In seconds.
@@ -92,6 +92,8 @@ pub struct ImageUpload {
     /// Deprecated: use --volume-mode block
     #[arg(long, hide = true, conflicts_with = "volume_mode")]
     pub block_volume: bool,
+    #[command(flatten)]
+    pub made: Made,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -139,6 +141,7 @@ impl ImageUpload {
             pvc_name: None,
             pvc_size: None,
             block_volume: false,
+            made: Made::default(),
         }
     }
 

@@ -43,10 +43,14 @@ pub(crate) async fn image_upload(
     if flags.datasource {
         make_data_source(cluster, flags, name).await?;
     }
-    let kind = match kind {
-        Kind::DataVolume => "Data volume",
-        Kind::Claim => "Claim",
+    let (all, kind) = match kind {
+        Kind::DataVolume => (objects::DATA_VOLUME, "Data volume"),
+        Kind::Claim => (objects::CLAIM, "Claim"),
     };
+    if let Some(output) = flags.made.output {
+        let made = objects::get(cluster, &all.named(&cluster.namespace, name)).await?;
+        return printer.object(output, &made);
+    }
     printer.line(&format!("{kind} {name} has the data of {}", file.display()));
     Ok(())
 }

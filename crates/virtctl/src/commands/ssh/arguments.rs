@@ -24,7 +24,12 @@ pub(super) fn ssh(flags: &Ssh, around: &Surroundings<'_>) -> Vec<OsString> {
     arguments
 }
 
-pub(super) fn scp(flags: &Scp, around: &Surroundings<'_>) -> Result<Vec<OsString>, Usage> {
+/// `draft` is written in place of the file that the destination names.
+pub(super) fn scp(
+    flags: &Scp,
+    draft: Option<&Path>,
+    around: &Surroundings<'_>,
+) -> Result<Vec<OsString>, Usage> {
     let ((Location::Remote { target, .. }, Location::Local(_))
     | (Location::Local(_), Location::Remote { target, .. })) = (&flags.source, &flags.destination)
     else {
@@ -39,14 +44,17 @@ pub(super) fn scp(flags: &Scp, around: &Surroundings<'_>) -> Result<Vec<OsString
     if flags.preserve {
         arguments.push("-p".into());
     }
-    for location in [&flags.source, &flags.destination] {
-        arguments.push(match location {
-            Location::Local(path) => local(path).into(),
-            Location::Remote { target, path } => {
-                format!("{}:{path}", host(&flags.client, target, around)).into()
-            }
-        });
-    }
+    let argument = |location: &Location| match location {
+        Location::Local(path) => local(path).into(),
+        Location::Remote { target, path } => {
+            format!("{}:{path}", host(&flags.client, target, around)).into()
+        }
+    };
+    arguments.push(argument(&flags.source));
+    arguments.push(match draft {
+        Some(draft) => local(&draft.to_string_lossy()).into(),
+        None => argument(&flags.destination),
+    });
     Ok(arguments)
 }
 
@@ -153,7 +161,7 @@ mod tests {
         };
         let arguments = match &cli.command {
             Command::Ssh(flags) => ssh(flags, &around),
-            Command::Scp(flags) => scp(flags, &around)?,
+            Command::Scp(flags) => scp(flags, None, &around)?,
             other => panic!("{other:?}"),
         };
         Ok(arguments

@@ -4,6 +4,7 @@
 
 mod arguments;
 mod cli;
+mod goal;
 mod location;
 mod run;
 

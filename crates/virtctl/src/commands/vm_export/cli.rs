@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::run::Way;
-use crate::key_values::KeyValue;
+use crate::{cli::Made, key_values::KeyValue};
 
 const READINESS: &str = "2m";
 
@@ -18,7 +18,7 @@ pub struct VmExport {
 #[derive(Debug, Clone, Subcommand)]
 pub enum Action {
     /// Make an export
-    #[command(after_help = "Example: virtctl vmexport create copy --vm myvm --ttl 1h")]
+    #[command(after_help = "Example: virtctl vmexport create copy --vm myvm --ttl 1h -o name")]
     Create(Create),
     /// Delete an export
     #[command(after_help = "Example: virtctl vmexport delete copy")]
@@ -45,6 +45,8 @@ pub struct Create {
     pub source: Source,
     #[command(flatten)]
     pub settings: Settings,
+    #[command(flatten)]
+    pub made: Made,
 }
 
 #[derive(Debug, Clone, Default, Args)]

@@ -9,6 +9,15 @@ use crate::objects::text;
 #[derive(Debug)]
 pub(super) struct Links<'a>(&'a Value);
 
+/// The addresses of a volume.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct VolumeLink<'a> {
+    pub(super) name: &'a str,
+    pub(super) compressed: &'a str,
+    /// Of the disk as it is.
+    pub(super) raw: Option<&'a str>,
+}
+
 impl<'a> Links<'a> {
     /// `None` until the export is ready.
     pub(super) fn of(export: &'a Value) -> Option<Self> {
@@ -36,8 +45,8 @@ impl<'a> Links<'a> {
         text(self.0, "/cert").filter(|pem| !pem.is_empty())
     }
 
-    /// The address of a volume, compressed; the only one if no name is given.
-    pub(super) fn volume(&self, name: Option<&str>) -> Result<&'a str, String> {
+    /// The addresses of a volume; of the only one if no name is given.
+    pub(super) fn volume(&self, name: Option<&str>) -> Result<VolumeLink<'a>, String> {
         let volumes = self.list("volumes");
         let names: Vec<_> = volumes
             .iter()
@@ -54,15 +63,17 @@ impl<'a> Links<'a> {
                 .ok_or_else(|| format!("it has no volume {name:?}, but {listed}"))?,
         };
         let formats = chosen["formats"].as_array().map_or(&[][..], Vec::as_slice);
-        ["gzip", "tar.gz"]
-            .iter()
-            .find_map(|wanted| {
-                let format = formats
-                    .iter()
-                    .find(|one| text(one, "/format") == Some(wanted))?;
-                text(format, "/url")
-            })
-            .ok_or_else(|| "the volume has no compressed format".to_owned())
+        let url = |wanted: &str| {
+            let mut formats = formats.iter();
+            let format = formats.find(|one| text(one, "/format") == Some(wanted))?;
+            text(format, "/url")
+        };
+        let compressed = url("gzip").or_else(|| url("tar.gz"));
+        Ok(VolumeLink {
+            name: text(chosen, "/name").unwrap_or_default(),
+            compressed: compressed.ok_or("the volume has no compressed format")?,
+            raw: url("raw"),
+        })
     }
 
     /// The address of a manifest.
@@ -123,8 +134,17 @@ mod tests {
         assert_eq!(links.certificate(), Some("PEM"));
         assert!(Links::internal(&export).is_some());
         assert!(Links::internal(&self::export("Pending")).is_none());
-        assert_eq!(links.volume(Some("a")), Ok("https://x/a.gz"));
-        assert_eq!(links.volume(Some("b")), Ok("https://x/b.tgz"));
+        let link = |name: &'static str| links.volume(Some(name)).unwrap();
+        let disk = VolumeLink {
+            name: "a",
+            compressed: "https://x/a.gz",
+            raw: Some("https://x/a"),
+        };
+        assert_eq!(link("a"), disk);
+        assert_eq!(
+            (link("b").compressed, link("b").raw),
+            ("https://x/b.tgz", None)
+        );
         assert_eq!(links.manifest("all"), Some("https://x/all"));
         assert_eq!(links.manifest("auth-header-secret"), None);
         let error = |name| links.volume(name).unwrap_err();

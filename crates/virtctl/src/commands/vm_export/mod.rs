@@ -8,6 +8,7 @@ mod links;
 mod object;
 mod run;
 mod tunnel;
+mod volume;
 
 pub(crate) use cli::{Format, VmExport};
 pub(crate) use run::{Way, download_claim, vm_export};

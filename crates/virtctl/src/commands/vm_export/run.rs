@@ -13,10 +13,12 @@ use super::{
     links::{Links, with_host},
     object,
     tunnel::Tunnel,
+    volume::{Addresses, Identity, Volume},
 };
 use crate::{
     connect::Cluster,
     failure::Usage,
+    files,
     https::Trust,
     objects::{self, text},
     printer::Printer,
@@ -27,7 +29,10 @@ const POLL: Duration = Duration::from_secs(1);
 pub(crate) async fn vm_export(cluster: &Cluster, printer: Printer, flags: &VmExport) -> Result<()> {
     match &flags.action {
         Action::Create(flags) => {
-            create(cluster, &flags.name, &flags.source, &flags.settings).await?;
+            let made = create(cluster, &flags.name, &flags.source, &flags.settings).await?;
+            if let Some(output) = flags.made.output {
+                return printer.object(output, &made);
+            }
             printer.line(&format!("Export {} was made", flags.name));
             Ok(())
         }
@@ -61,14 +66,20 @@ pub(crate) async fn download_claim(
     download(cluster, printer, &flags).await
 }
 
-async fn create(cluster: &Cluster, name: &str, source: &Source, settings: &Settings) -> Result<()> {
+/// Makes an export and its token; returns the export.
+async fn create(
+    cluster: &Cluster,
+    name: &str,
+    source: &Source,
+    settings: &Settings,
+) -> Result<Value> {
     let export = object::export(name, source, settings)?;
     let namespace = &cluster.namespace;
     let export = objects::create(cluster, &objects::EXPORT.all(namespace), &export).await?;
     let token = uuid::Uuid::new_v4().simple().to_string();
     let secret = object::secret(&export, name, &token)?;
     objects::create(cluster, &objects::SECRET.all(namespace), &secret).await?;
-    Ok(())
+    Ok(export)
 }
 
 async fn delete(cluster: &Cluster, name: &str) -> Result<()> {
@@ -138,13 +149,21 @@ async fn fetch(
         .output
         .as_deref()
         .context("name the file with --output")?;
-    let url = links.volume(flags.volume.as_deref());
-    let url = url.map_err(|err| anyhow::anyhow!("export {name}: {err}"))?;
+    let link = links.volume(flags.volume.as_deref());
+    let link = link.map_err(|err| anyhow::anyhow!("export {name}: {err}"))?;
+    let volume = Volume {
+        server: &server,
+        addresses: Addresses {
+            compressed: with_host(link.compressed, host),
+            raw: link.raw.map(|url| with_host(url, host)),
+        },
+        identity: identity(&export, link.name),
+        printer,
+    };
     let format = flags.format.unwrap_or(Format::Gzip);
-    let url = with_host(url, host);
     let mut attempt = 0;
     loop {
-        let error = match server.volume(&url, (file, format), printer).await {
+        let error = match volume.download(file, format).await {
             Ok(()) => break,
             Err(Failed::Final(error)) => return Err(error),
             Err(Failed::Transient(error)) if attempt >= flags.retry => return Err(error),
@@ -174,12 +193,7 @@ async fn manifest(
         let url = url.with_context(|| format!("the export has no manifest of type {kind}"))?;
         let url = with_host(url, flags.service_url.as_deref());
         let media = flags.manifest_output_format.media_type();
-        let text = server
-            .text(&url, media)
-            .await
-            .map_err(|failed| match failed {
-                Failed::Transient(error) | Failed::Final(error) => error,
-            })?;
+        let text = server.text(&url, media).await.map_err(Failed::into_error)?;
         all.push_str(text.trim_end());
         all.push('\n');
     }
@@ -188,10 +202,19 @@ async fn manifest(
         .as_deref()
         .filter(|file| *file != Path::new("-"))
     {
-        Some(file) => {
-            std::fs::write(file, all).with_context(|| format!("write {}", file.display()))
-        }
+        Some(file) => files::write(file, all.as_bytes()),
         None => printer.raw(all.as_bytes()).context("write the manifest"),
+    }
+}
+
+/// What a volume of an export is, for a later run of the same command.
+fn identity(export: &Value, volume: &str) -> Identity {
+    let part = |field: &str| text(export, field).unwrap_or_default();
+    let (kind, name) = (part("/spec/source/kind"), part("/spec/source/name"));
+    let namespace = part("/metadata/namespace");
+    Identity {
+        volume: format!("{namespace}/{kind}/{name}/{volume}"),
+        export: part("/metadata/uid").to_owned(),
     }
 }
 

@@ -4,7 +4,7 @@ import { ownNamespace } from "../session.js";
 
 export function emptyForm() {
   return {
-    name: "", namespace: ownNamespace(), source: "containerDisk", image: "", size: "", cores: "1",
+    name: "", namespace: ownNamespace(), source: "containerDisk", image: "", size: "", preference: "", cores: "1",
     memory: "1Gi", strategy: "Always", userData: "",
   };
 }

@@ -19,6 +19,10 @@ export const FIELDS = [
     help: "An instance type sets CPUs and memory.",
   },
   {
+    name: "preference", label: "Preference", type: "select", paths: ["spec.preference"], options: [["", "None"]],
+    help: "Settings of devices that suit an operating system.",
+  },
+  {
     name: "cores", label: "CPUs", value: "1", inputmode: "numeric",
     paths: ["spec.template.spec.domain.cpu", "spec.template.spec.domain.resources.requests.cpu"],
   },
@@ -26,6 +30,11 @@ export const FIELDS = [
     name: "memory", label: "Memory", value: "1Gi",
     paths: ["spec.template.spec.domain.memory", "spec.template.spec.domain.resources"],
     help: "With a unit, for example 512Mi or 4Gi.",
+  },
+  {
+    name: "networks", label: "Further networks", type: "networks",
+    paths: ["spec.template.spec.networks", "spec.template.spec.domain.devices.interfaces"],
+    help: "Secondary networks besides that of pods; Ctrl chooses several. Only networks that you may list are shown.",
   },
   {
     name: "strategy", label: "Run", type: "select", paths: ["spec.runStrategy", "spec.running"],

@@ -28,7 +28,7 @@ export function verbButton(verb, machine) {
 async function run(verb, machine, made) {
   const { name, namespace } = machine;
   const [method, path] = requestOf(verb, machine);
-  const send = (values) => call(method, path, method === "PUT" ? { body: JSON.stringify(verb.body?.(values) ?? {}) } : {});
+  const send = (values) => call(method, path, method === "DELETE" ? {} : { body: JSON.stringify(verb.body?.(values, machine) ?? {}) });
   const title = `${verb.label}: ${verb.of ?? name}`;
   const done = () => notify(`${namespace}/${name} ${verb.done}.`);
   if (verb.fields) {

@@ -2,13 +2,26 @@
 
 import { known, may } from "../rights.js";
 
+/// The right that each control needs now; answers about earlier ones come too late.
+const wanted = new WeakMap();
+
 /// Disables a button or a link unless the user has the right, given as `resourceAttributes`. Returns it.
 export function guard(made, right) {
   const before = known(right);
   const answer = may(right);
+  wanted.set(made, right);
   if (before === undefined) answer.then((allowed) => apply(made, right, allowed));
   else apply(made, right, before);
   return made;
+}
+
+/// Like `guard`, for a button that needed another right before.
+export function guardAgain(made, right) {
+  if (made.title && wanted.has(made)) {
+    made.disabled = false;
+    made.title = "";
+  }
+  return guard(made, right);
 }
 
 export function nameOf({ resource, subresource, verb, namespace }) {
@@ -17,6 +30,7 @@ export function nameOf({ resource, subresource, verb, namespace }) {
 }
 
 function apply(made, right, allowed) {
+  if (wanted.get(made) !== right) return;
   made.dataset.checked = "true";
   if (allowed) return;
   made.title = nameOf(right);

@@ -1,5 +1,6 @@
 // Networks and interfaces of a guest.
 
+import { element } from "../dom.js";
 import { table } from "./table.js";
 
 const OTHERS = ["name", "macAddress", "model", "ports", "bootOrder", "state", "tag", "pciAddress", "acpiIndex", "dhcpOptions"];
@@ -13,6 +14,12 @@ export function networkOf(network) {
   return network ? "pod" : "";
 }
 
+/// The name of a network; a secondary one leads to the list of definitions.
+function networkLink(network) {
+  const text = networkOf(network);
+  return network?.multus ? element("a", { href: "#/networks" }, text) : text;
+}
+
 export function interfaces(spec, vmi) {
   const wanted = spec?.domain?.devices?.interfaces ?? [];
   const found = vmi?.status?.interfaces ?? [];
@@ -21,7 +28,7 @@ export function interfaces(spec, vmi) {
     const entry = wanted.find((one) => one.name === name);
     const status = found.find((one) => (one.name ?? one.interfaceName) === name);
     const network = spec?.networks?.find((one) => one.name === name);
-    return [name, networkOf(network), bindingOf(entry), (status?.ipAddresses ?? []).join(", ") || status?.ipAddress,
+    return [name, networkLink(network), bindingOf(entry), (status?.ipAddresses ?? []).join(", ") || status?.ipAddress,
       status?.mac ?? entry?.macAddress, status?.interfaceName];
   });
   const columns = ["Name", "Network", { name: "Binding", optional: true }, "Addresses",

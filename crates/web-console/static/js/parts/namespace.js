@@ -1,7 +1,7 @@
 // A field for a namespace, with those that the user may list as suggestions.
 
-import { call } from "../api.js";
 import { element } from "../dom.js";
+import { namesIn } from "../names.js";
 
 export function namespaceField(attributes) {
   const options = element("datalist", { id: `${attributes.id}-list` });
@@ -12,10 +12,6 @@ export function namespaceField(attributes) {
 
 /// Without the right to list namespaces the user types the name.
 async function suggest(options) {
-  try {
-    const { items } = await call("GET", "/api/v1/namespaces");
-    options.replaceChildren(...items.map(({ metadata }) => element("option", { value: metadata.name })));
-  } catch (error) {
-    if (error.code !== 403) throw error;
-  }
+  const names = await namesIn("/api/v1/namespaces");
+  options.replaceChildren(...names.map((name) => element("option", { value: name })));
 }

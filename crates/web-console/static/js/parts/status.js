@@ -6,7 +6,10 @@ const CLASSES = {
   Running: "good", Ready: "good", Succeeded: "off", Stopped: "off", Halted: "off",
   Paused: "busy", Starting: "busy", Stopping: "busy", Terminating: "busy", Provisioning: "busy",
   Migrating: "busy", WaitingForVolumeBinding: "busy", WaitingForReceiver: "busy", Pending: "busy",
-  Scheduling: "busy", Scheduled: "busy",
+  Scheduling: "busy", Scheduled: "busy", PreparingTarget: "busy", TargetReady: "busy", WaitingForSync: "busy",
+  Synchronizing: "busy", Cancelling: "busy", UploadScheduled: "busy", UploadReady: "busy", ImportScheduled: "busy",
+  ImportInProgress: "busy", CloneScheduled: "busy", CloneInProgress: "busy", PendingPopulation: "busy",
+  WaitForFirstConsumer: "busy", PVCBound: "busy", Skipped: "off", Terminated: "off",
 };
 
 /// The printable status of a VM, or the phase of a VMI without a VM.

@@ -1,6 +1,8 @@
 // The operations on a VM, as data: when each applies, what it asks for, and its request.
 
-import { call, collection, subresource, SUBRESOURCES, VMIS, VMS } from "../api.js";
+import { collection, subresource, SUBRESOURCES, VMIS, VMS } from "../api.js";
+import { MIGRATE_GUEST } from "../migrations.js";
+import { claims } from "../names.js";
 import { condition, isActive, isPaused, isRunning } from "./status.js";
 
 export const VERBS = [
@@ -31,6 +33,7 @@ export const VERBS = [
     applies: ({ vm, vmi }) => vm && isRunning(vmi) && condition(vmi, "LiveMigratable")?.status === "True",
     ask: "The guest moves to another pod, on another node if there is one, while it runs.",
   },
+  MIGRATE_GUEST,
 ];
 
 /// Those that are needed rarely.
@@ -55,7 +58,7 @@ export const MORE = [
     name: "memorydump", label: "Dump memory", plural: VMS, done: "writes its memory to the claim",
     applies: ({ vm, vmi }) => vm && isRunning(vmi) && !vm.status?.memoryDumpRequest,
     ask: "The memory of the guest is written to a claim, which must be larger than the memory.",
-    fields: ({ namespace }) => [{ name: "claimName", label: "Claim", suggest: claims(namespace) }],
+    fields: ({ namespace }) => [{ name: "claimName", label: "Claim", suggest: () => claims(namespace) }],
     body: ({ claimName }) => ({ claimName }),
   },
   {
@@ -76,7 +79,7 @@ export const ATTACH = {
   applies: ({ vm, vmi }) => (vm ? !vm.metadata.deletionTimestamp : isRunning(vmi)),
   ask: "The claim becomes a disk of the VM, at once if the guest runs.",
   fields: ({ namespace }) => [
-    { name: "claimName", label: "Claim", suggest: claims(namespace) },
+    { name: "claimName", label: "Claim", suggest: () => claims(namespace) },
     { name: "bus", label: "Bus", options: ["virtio", "scsi", "sata"] },
   ],
   body: ({ claimName, bus }) => ({
@@ -98,6 +101,7 @@ export function detach(volume) {
 
 /// The request of a verb for a VM: method and path.
 export function requestOf(verb, { namespace, name, vm }) {
+  if (verb.create) return ["POST", collection(verb.create, namespace)];
   if (verb === DELETE) {
     return ["DELETE", `${collection(vm ? VMS : VMIS, namespace)}/${name}`];
   }
@@ -106,6 +110,7 @@ export function requestOf(verb, { namespace, name, vm }) {
 
 /// The right that a verb needs, as `resourceAttributes`.
 export function rightOf(verb, { namespace, name, vm }) {
+  if (verb.create) return { group: "kubevirt.io", resource: verb.create, verb: "create", namespace };
   if (verb === DELETE) {
     return { group: "kubevirt.io", resource: vm ? VMS : VMIS, verb: "delete", namespace, name };
   }
@@ -116,15 +121,4 @@ export function rightOf(verb, { namespace, name, vm }) {
 /// A verb without a plural changes the VM, or a VMI that has none.
 function pluralOf(verb, vm) {
   return verb.plural ?? (vm ? VMS : VMIS);
-}
-
-/// The claims of a namespace; without the right to list them the user types the name.
-async function claims(namespace) {
-  try {
-    const { items } = await call("GET", `/api/v1/namespaces/${namespace}/persistentvolumeclaims`);
-    return items.map(({ metadata }) => metadata.name);
-  } catch (error) {
-    if (error.code !== 403) throw error;
-    return [];
-  }
 }

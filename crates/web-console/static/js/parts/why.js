@@ -9,6 +9,7 @@ const TOGETHER = 300;
 
 /// Keeps the diagnosis of a VM in `section`. Returns a function to call after changes.
 export function followWhy(section, { namespace, name }) {
+  fill(section, heading(), element("p", { class: "empty" }, "Reading…"));
   let timer;
   let latest = 0;
   const ask = async () => {

@@ -3,58 +3,54 @@
 import { call } from "../api.js";
 import { clone, KINDS, nameAt, ofVm, pathOf, restore, snapshot, stateOf } from "../copies.js";
 import { element, fill, refresh } from "../dom.js";
+import { live } from "../live.js";
 import { age } from "../parts/age.js";
+import { deleteButton } from "../parts/delete.js";
 import { ask, confirm } from "../parts/dialog.js";
+import { exportButton } from "../parts/exporting.js";
 import { guard } from "../parts/guard.js";
+import { byAge, listing } from "../parts/listing.js";
 import { notify } from "../parts/notice.js";
-import { table } from "../parts/table.js";
-import { watch } from "../watch.js";
 
 const WATCHED = [["snapshots", KINDS.snapshot], ["restores", KINDS.restore], ["clones", KINDS.clone]];
 
 export function copies(main, { namespace, name }) {
-  const state = { snapshots: [], restores: [], clones: [], failures: {} };
+  const state = {};
   const section = (label) => element("section", { class: "card", "aria-label": label });
   const parts = { snapshots: section("Snapshots"), restores: section("Restores"), clones: section("Clones") };
-  const error = element("p", { class: "error", role: "alert" });
   const actions = { namespace, vm: name };
 
   function draw() {
-    error.textContent = [...new Set(Object.values(state.failures).filter(Boolean))].join(" ");
-    const own = ofVm(name, state);
-    const part = (key, label, columns, rows, empty) =>
-      refresh(parts[key], element("h2", {}, label), table(label, columns, own[key].toSorted(newest).map(rows), empty));
+    const objects = Object.fromEntries(WATCHED.map(([key]) => [key, state[key]?.objects ?? []]));
+    const own = ofVm(name, objects);
+    const part = (key, label, columns, row, empty) => {
+      const list = { label, what: `${key} in namespace ${namespace}`, columns, row, empty };
+      refresh(parts[key], element("h2", {}, label), listing(list, { ...state[key], objects: own[key].toSorted(byAge) }));
+    };
     part("snapshots", "Snapshots", ["Name", "State", { name: "Of a guest", optional: true }, "Age", "Actions"],
       (one) => [one.metadata.name, stateOf(one), one.status?.indications?.join(", "),
         age(one.status?.creationTime ?? one.metadata.creationTimestamp), snapshotButtons(actions, one)], "No snapshots yet.");
     part("restores", "Restores", ["Name", { name: "Snapshot", optional: true }, "State", "Age", "Actions"],
       (one) => [one.metadata.name, one.spec.virtualMachineSnapshotName, stateOf(one), age(one.metadata.creationTimestamp),
-        deleteButton(actions, KINDS.restore, one, "If it is complete, the VM stays as it is.")], "No restores.");
+        removeButton(actions, KINDS.restore, one, "If it is complete, the VM stays as it is.")], "No restores.");
     part("clones", "Clones", ["Clone", "State", "Age", "Actions"],
       (one) => [targetLink(namespace, one), stateOf(one), age(one.metadata.creationTimestamp),
-        deleteButton(actions, KINDS.clone, one, "A VM whose disks are complete stays.")],
+        removeButton(actions, KINDS.clone, one, "A VM whose disks are complete stays.")],
       "No clones.");
   }
 
-  const stops = WATCHED.map(([key, kind]) => watch(pathOf(kind, namespace), {}, {
-    onError: (failure) => ((state.failures[key] = failure?.message), draw()),
-    onObjects: (objects) => ((state[key] = objects), draw()),
-  }));
+  for (const [key, kind] of WATCHED) state[key] = live(pathOf(kind, namespace), draw);
+  draw();
   fill(main,
     element("div", { class: "bar" }, element("h1", { class: "grow" }, `Snapshots and clones of ${name}`),
       snapshotButton(actions), cloneButton(actions),
       element("a", { class: "button", href: `#/vm/${namespace}/${name}` }, "Back")),
-    error, parts.snapshots, parts.restores, parts.clones);
-  return () => stops.forEach((stop) => stop());
-}
-
-function newest(one, other) {
-  return other.metadata.creationTimestamp.localeCompare(one.metadata.creationTimestamp);
+    parts.snapshots, parts.restores, parts.clones);
+  return () => Object.values(state).forEach(({ stop }) => stop());
 }
 
 function button({ namespace }, { group, plural }, verb, label, key, click) {
-  const made = element("button", { type: "button", "data-key": key, class: verb === "delete" ? "danger" : undefined,
-    "aria-label": key, on: { click } }, label);
+  const made = element("button", { type: "button", "data-key": key, "aria-label": key, on: { click } }, label);
   return guard(made, { group, resource: plural, verb, namespace });
 }
 
@@ -93,15 +89,14 @@ function snapshotButtons(actions, { metadata: { name: from } }) {
   const one = { metadata: { name: from } };
   return element("div", { class: "group" },
     button(actions, KINDS.restore, "create", "Restore", `Restore ${from}`, click), cloneButton(actions, from),
-    deleteButton(actions, KINDS.snapshot, one, "Its copies of the disks are deleted."));
+    exportButton(namespace, { source: "snapshot", of: from }),
+    removeButton(actions, KINDS.snapshot, one, "Its copies of the disks are deleted."));
 }
 
-function deleteButton(actions, kind, { metadata: { name } }, text) {
-  const click = async () => {
-    if (!(await confirm({ title: `Delete ${name}?`, text, action: "Delete" }))) return;
-    await tell(`Delete ${name}`, () => call("DELETE", `${pathOf(kind, actions.namespace)}/${name}`));
-  };
-  return button(actions, kind, "delete", "Delete", `Delete ${name}`, click);
+function removeButton(actions, kind, { metadata: { name } }, text) {
+  const { namespace } = actions;
+  const right = { group: kind.group, resource: kind.plural, verb: "delete", namespace };
+  return deleteButton({ name, ask: text, right, remove: () => call("DELETE", `${pathOf(kind, namespace)}/${name}`) });
 }
 
 /// Shows why something failed; what succeeds shows in the tables.

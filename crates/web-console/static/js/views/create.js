@@ -1,17 +1,18 @@
 // Creates a VM, from a form or from YAML. The server checks it; its errors are shown at their fields.
 
 import { call, collection, VMS } from "../api.js";
+import { control, offer } from "../create/controls.js";
 import { emptyForm } from "../create/examples.js";
 import { fieldOf, FIELDS } from "../create/fields.js";
 import { vmOf } from "../create/object.js";
 import { faults, lineOf } from "../create/place.js";
+import { choicesOf, choosesBus, resultOf, sizeText } from "../create/sizes.js";
 import { sourceField } from "../create/source.js";
 import { yaml } from "../create/yaml.js";
 import { element, fill } from "../dom.js";
-import { namespaceField } from "../parts/namespace.js";
+import { choicesIn } from "../networks.js";
+import { guardAgain } from "../parts/guard.js";
 import { notify } from "../parts/notice.js";
-
-const INSTANCE_TYPES = "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes";
 
 export function create(main) {
   const start = emptyForm();
@@ -23,8 +24,49 @@ export function create(main) {
   const buttons = ["Form", "YAML"].map((label) =>
     element("button", { type: "button", role: "tab", "aria-selected": String(label === "Form"), "data-tab": label,
       on: { click: () => choose(label) } }, label));
-  const read = () => Object.fromEntries([...controls].map(([name, { input }]) => [name, input.value]));
+  const result = element("p", { role: "status", id: "result" });
+  controls.get("memory").row.after(result);
+  const offered = { size: [], preference: [] };
+  const chosen = (family) => offered[family].flatMap(({ choices }) => choices)
+    .find(({ value }) => value === controls.get(family).input.value);
+  const read = () => ({
+    ...Object.fromEntries([...controls].map(([name, { read: value }]) => [name, value()])),
+    hasBus: choosesBus(chosen("preference")),
+  });
   let isYaml = false;
+
+  /// The CPUs and memory of the VM; with an instance type the fields for them have no effect.
+  function drawResult() {
+    const size = chosen("size");
+    for (const name of ["cores", "memory"]) controls.get(name).row.hidden = Boolean(size);
+    const { sentence, problem } = resultOf({ ...read(), size, preference: chosen("preference") });
+    fill(result, sentence, problem && element("span", { class: "error" }, ` ${problem}`));
+  }
+
+  /// What the namespace and the cluster offer. Without the right to list it, the fields stay as they are.
+  async function offerChoices() {
+    const namespace = controls.get("namespace").input.value.trim();
+    if (!namespace) return;
+    const [size, preference, networks] = await Promise.all([
+      choicesOf("size", namespace), choicesOf("preference", namespace), choicesIn(namespace),
+    ]);
+    if (namespace !== controls.get("namespace").input.value.trim()) return;
+    Object.assign(offered, { size, preference });
+    offer(controls.get("size").input, size, sizeText);
+    offer(controls.get("preference").input, preference, ({ name }) => name);
+    const { input, row } = controls.get("networks");
+    fill(input, networks.map(([name, text]) => element("option", { value: name }, text)));
+    row.hidden = networks.length === 0;
+    drawResult();
+  }
+
+  /// The namespace of the form counts, from which the YAML begins.
+  function guardButtons() {
+    const namespace = controls.get("namespace").input.value.trim();
+    if (!namespace) return;
+    const right = { group: "kubevirt.io", resource: VMS, verb: "create", namespace };
+    for (const one of [make, check]) guardAgain(one, right);
+  }
 
   function choose(label) {
     if (label === "YAML" && !isYaml) source.value = yaml(vmOf(read()));
@@ -79,39 +121,24 @@ export function create(main) {
   }
 
   const check = element("button", { type: "button", id: "check", on: { click: () => submit({ dryRun: true }) } }, "Check");
+  const make = element("button", { class: "main", id: "create" }, "Create");
   const onSubmit = (event) => (event.preventDefault(), submit({ dryRun: false }));
   fill(main,
     element("div", { class: "bar" }, element("h1", { class: "grow" }, "Create a VM"),
       element("div", { class: "group", role: "tablist", "aria-label": "Input" }, buttons)),
     element("form", { class: "card", novalidate: true, on: { submit: onSubmit } }, formPart, yamlPart, problems,
-      element("div", { class: "group" }, element("button", { class: "main", id: "create" }, "Create"), check)));
-  offerSizes(controls.get("size").input);
+      element("div", { class: "group" }, make, check)));
+  controls.get("networks").row.hidden = true;
+  controls.get("namespace").input.addEventListener("change", () => {
+    tryToOffer();
+    guardButtons();
+  });
+  formPart.addEventListener("input", drawResult);
+  const tryToOffer = () => offerChoices().catch(({ message }) => fill(problems, element("li", {}, message)));
+  tryToOffer();
+  guardButtons();
+  drawResult();
   controls.get("name").input.focus();
-}
-
-function control({ name, label, type = "text", help, options = [], required, inputmode }, value) {
-  const attributes = { id: `field-${name}`, name, required, inputmode, "aria-describedby": `help-${name} error-${name}` };
-  const error = element("div", { class: "error", id: `error-${name}` });
-  let input = element(type === "select" || type === "textarea" ? type : "input", { autocomplete: "off", ...attributes });
-  let content = input;
-  if (type === "namespace") content = [input] = namespaceField(attributes);
-  if (type === "textarea") input.rows = 4;
-  input.append(...options.map(([option, text]) => element("option", { value: option }, text)));
-  input.value = value;
-  const row = element("div", { class: "field" }, element("label", { for: attributes.id }, label), content,
-    element("div", { class: "help", id: `help-${name}` }, help ?? ""), error);
-  return { input, error, row };
-}
-
-/// Without instance types, or without the right to list them, the size is given by hand.
-async function offerSizes(select) {
-  try {
-    const { items } = await call("GET", INSTANCE_TYPES);
-    select.append(...items.map(({ metadata, spec }) =>
-      element("option", { value: metadata.name }, `${metadata.name} (${spec.cpu?.guest} CPU, ${spec.memory?.guest})`)));
-  } catch (error) {
-    if (error.code !== 403 && error.code !== 404) throw error;
-  }
 }
 
 /// The namespace that YAML names in its metadata.

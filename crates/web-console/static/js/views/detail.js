@@ -4,11 +4,15 @@ import { collection, SUBRESOURCES, VMIS, VMS } from "../api.js";
 import { SNAPSHOTS } from "../copies.js";
 import { yaml } from "../create/yaml.js";
 import { element, fill, refresh } from "../dom.js";
+import { live } from "../live.js";
+import { MIGRATIONS } from "../migrations.js";
 import { drawActions, verbButton } from "../parts/actions.js";
 import { conditions } from "../parts/conditions.js";
 import { events } from "../parts/events.js";
+import { exportButton } from "../parts/exporting.js";
 import { guard } from "../parts/guard.js";
 import { interfaces } from "../parts/interfaces.js";
+import { migrations } from "../parts/migrations.js";
 import { badge, isRunning, statusOf } from "../parts/status.js";
 import { sizeOf, summary } from "../parts/summary.js";
 import { figures } from "../parts/usage.js";
@@ -19,16 +23,21 @@ import { followUsage } from "../usage.js";
 import { watch } from "../watch.js";
 
 export function detail(main, { namespace, name }) {
-  const state = { events: [], failures: {}, usage: new Map() };
+  const state = { failures: {}, usage: new Map() };
+  // Only a guest moves, and browsers open few connections: migrations are followed once there is one.
+  let moves;
   const section = (label) => element("section", { class: "card", "aria-label": label });
   const parts = {
     title: element("h1", {}), status: element("span", { role: "status" }), links: element("div", { class: "group" }),
     actions: element("div", { class: "group", role: "group", "aria-label": "Actions" }),
     more: element("div", { class: "group menu", role: "group", "aria-label": "More actions" }),
-    usage: section("Usage"), summary: section("Summary"), why: section("Why"), conditions: section("Conditions"), volumes: section("Disks"),
+    usage: section("Usage"), summary: section("Summary"), why: section("Why"), conditions: section("Conditions"),
+    volumes: section("Disks"), migrations: section("Migrations"),
     interfaces: section("Networks"), events: section("Events"), object: section("Object"),
   };
   const error = element("p", { class: "error", role: "alert" });
+  const reading = element("p", { class: "empty", role: "status", "aria-busy": "true" }, "Reading…");
+  const content = element("div", { hidden: true });
   const others = element("details", { class: "more", hidden: true }, element("summary", { class: "button" }, "More"), parts.more);
   // Before the button opens a dialog, which gives the focus back when it closes.
   parts.more.addEventListener("click", () => {
@@ -50,6 +59,7 @@ export function detail(main, { namespace, name }) {
 
   function drawFailures() {
     error.textContent = Object.values(state.failures).filter(Boolean).join(" ");
+    reading.hidden = Boolean(error.textContent || state.vm || state.vmi);
   }
 
   function draw() {
@@ -57,8 +67,10 @@ export function detail(main, { namespace, name }) {
     if (!vm && !vmi) {
       const all = "vm" in state && "vmi" in state;
       state.failures.absent = all && `There is no VM ${name} in namespace ${namespace}.`;
+      content.hidden = true;
       return drawFailures();
     }
+    content.hidden = false;
     state.failures.absent = undefined;
     drawFailures();
     const spec = vmi?.spec ?? vm.spec.template?.spec;
@@ -70,13 +82,25 @@ export function detail(main, { namespace, name }) {
     part(parts.summary, "Summary", summary(machine));
     part(parts.conditions, "Conditions", conditions([{ kind: "VM", object: vm }, { kind: "VMI", object: vmi }]));
     part(parts.volumes, "Disks", volumes(machine),
-      ATTACH.applies(machine) && element("div", { class: "group" }, verbButton(ATTACH, machine)));
+      element("div", { class: "group" }, ATTACH.applies(machine) && verbButton(ATTACH, machine),
+        vm && exportButton(namespace, { of: name })));
     part(parts.interfaces, "Networks", interfaces(spec, vmi));
-    part(parts.events, "Events", events(state.events));
+    drawEvents();
+    drawMoves();
     refresh(parts.links, links(machine));
     drawUsage();
     drawObject();
     askWhy();
+  }
+
+  function drawEvents() {
+    refresh(parts.events, element("h2", {}, "Events"), events(happened, namespace));
+  }
+
+  function drawMoves() {
+    if (isRunning(state.vmi)) moves ??= live(collection(MIGRATIONS, namespace), drawMoves);
+    parts.migrations.hidden = !moves;
+    if (moves) refresh(parts.migrations, element("h2", {}, "Migrations"), migrations({ namespace, name }, moves));
   }
 
   function drawUsage() {
@@ -93,22 +117,24 @@ export function detail(main, { namespace, name }) {
   };
   const one = { fieldSelector: `metadata.name=${name}` };
   const about = { fieldSelector: `involvedObject.name=${name}` };
+  const happened = live(`/api/v1/namespaces/${namespace}/events`, () => {
+    drawEvents();
+    askWhy();
+  }, about);
   const stops = [
     watch(collection(VMS, namespace), one, { onError: onErrorOf("vm"), onObjects: ([vm]) => ((state.vm = vm), draw()) }),
     watch(collection(VMIS, namespace), one, { onError: onErrorOf("vmi"), onObjects: ([vmi]) => ((state.vmi = vmi), draw()) }),
-    watch(`/api/v1/namespaces/${namespace}/events`, about, {
-      onError: onErrorOf("events"), onObjects: (list) => ((state.events = list), draw()),
-    }),
     followUsage(() => (isRunning(state.vmi) ? [state.vmi] : []), (usage) => ((state.usage = usage), drawUsage())),
+    happened.stop, () => moves?.stop(),
   ];
 
   parts.title.textContent = name;
   fill(main,
     element("div", { class: "bar" }, parts.title, parts.status,
       element("span", { class: "grow help" }, namespace), parts.links, parts.actions, others),
-    error, parts.why, parts.usage,
-    element("div", { class: "columns" }, parts.summary, parts.interfaces),
-    parts.volumes, parts.conditions, parts.events, parts.object);
+    error, reading, fill(content, parts.why, parts.usage,
+      element("div", { class: "columns" }, parts.summary, parts.interfaces),
+      parts.migrations, parts.volumes, parts.conditions, parts.events, parts.object));
   return () => stops.forEach((stop) => stop());
 }
 

@@ -41,14 +41,17 @@ export function edit(main, { namespace, name }) {
 
   async function read() {
     clear();
+    source.area.setAttribute("aria-busy", "true");
     try {
       opened = await call("GET", path);
       source.area.value = yaml(editable(opened));
       check.disabled = false;
       save.disabled = false;
-      guard(save, { group: "kubevirt.io", resource: VMS, verb: "update", namespace, name });
+      for (const one of [save, check]) guard(one, { group: "kubevirt.io", resource: VMS, verb: "update", namespace, name });
     } catch (error) {
       show(error);
+    } finally {
+      source.area.removeAttribute("aria-busy");
     }
   }
 

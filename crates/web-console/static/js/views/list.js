@@ -2,10 +2,12 @@
 
 import { collection, VMIS, VMS } from "../api.js";
 import { element, fill, refresh } from "../dom.js";
+import { failureText } from "../live.js";
 import { drawActions } from "../parts/actions.js";
 import { age } from "../parts/age.js";
 import { guard } from "../parts/guard.js";
 import { namespaceField } from "../parts/namespace.js";
+import { chooseNamespace, chosenNamespace } from "../parts/scope.js";
 import { badge, isRunning, statusOf } from "../parts/status.js";
 import { table } from "../parts/table.js";
 import { percent, size } from "../parts/usage.js";
@@ -15,7 +17,6 @@ import { followUsage } from "../usage.js";
 import { watch } from "../watch.js";
 
 const QUICK = VERBS.filter(({ name }) => ["start", "stop"].includes(name));
-const CHOSEN = "ferrovirt.shown-namespace";
 
 /// VMs, and VMIs that belong to none, in the order of their names.
 export function machines(vms, vmis) {
@@ -37,7 +38,7 @@ export function list(main) {
     id: "filter", type: "search", placeholder: "Name or status; press / to type here", "aria-label": "Filter", on: { input: draw },
   });
   const namespace = namespaceField({
-    id: "namespace", placeholder: "All namespaces", value: sessionStorage.getItem(CHOSEN) ?? "",
+    id: "namespace", placeholder: "All namespaces", value: chosenNamespace(),
     on: { change: () => follow(namespace[0].value.trim()) },
   });
   const error = element("p", { class: "error", role: "alert" });
@@ -50,16 +51,19 @@ export function list(main) {
       `${name} ${statusOf(vm, vmi)}`.toLowerCase().includes(wanted));
     const columns = ["Name", "Status", { name: "Namespace", optional: true }, { name: "Node", optional: true },
       "Address", { name: "CPU", optional: true }, { name: "Memory", optional: true }, { name: "Age", optional: true }, "Actions"];
-    const nothing = state.loaded < 2 ? "Reading…" : wanted ? "No VM matches the filter." : "There is no VM here yet.";
-    body.setAttribute("aria-busy", String(state.loaded < 2));
+    const isBusy = state.loaded < 2 && !error.textContent;
+    const nothing = isBusy ? "Reading…" : error.textContent ? "The VMs could not be read."
+      : wanted ? "No VM matches the filter." : "There is no VM here yet.";
+    body.setAttribute("aria-busy", String(isBusy));
     const rows = shown.map((machine) => row(machine, state.usage.get(machine.vmi?.metadata.uid)));
     refresh(body, table("Virtual machines", columns, rows, nothing));
   }
 
   function follow(chosen, fallback) {
     stop();
+    error.textContent = "";
     Object.assign(state, { vms: [], vmis: [], loaded: 0 });
-    sessionStorage.setItem(CHOSEN, chosen);
+    chooseNamespace(chosen);
     const right = { group: "kubevirt.io", resource: VMS, verb: "create", namespace: chosen || ownNamespace() };
     fill(toCreate, guard(element("a", { class: "button", href: "#/create", "data-key": "create" }, "Create"), right));
     const onError = (failure) => {
@@ -67,7 +71,9 @@ export function list(main) {
         namespace[0].value = ownNamespace();
         follow(ownNamespace(), true);
       } else if (failure || !fallback) {
-        error.textContent = failure?.message ?? "";
+        const what = chosen ? `virtual machines in namespace ${chosen}` : "virtual machines";
+        error.textContent = failure ? failureText(failure, what) : "";
+        draw();
       }
     };
     const stops = [[VMS, "vms"], [VMIS, "vmis"]].map(([plural, key]) => {

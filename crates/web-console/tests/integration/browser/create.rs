@@ -55,7 +55,7 @@ async fn form_creates_a_vm_and_shows_errors_at_their_fields() {
         "registry.example/debian:12"
     );
     browser
-        .check_log(&["422 (Unprocessable", "400 (Bad Request)"])
+        .check_log(&["422 (Unprocessable", "400 (Bad Request)", "404 (Not Found)"])
         .await;
     environment.api.stop.cancel();
 }

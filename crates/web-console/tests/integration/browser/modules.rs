@@ -246,3 +246,167 @@ async fn usage_is_computed_and_states_are_named() {
     browser.check_log(&[]).await;
     environment.api.stop.cancel();
 }
+
+#[tokio::test]
+async fn credentials_are_found_in_tokens_and_kubeconfigs() {
+    let (environment, browser) = browser().await;
+    let kubeconfig = |user: &str| {
+        format!(
+            "apiVersion: v1\ncontexts:\n- context:\n    namespace: \"work\"\n    user: ann\n  name: main\n\
+             current-context: main\nusers:\n- name: bob\n  user:\n    token: of-bob\n- name: ann\n  user:\n    {user}\n"
+        )
+    };
+    // The claims are {"exp":1800000000,"kubernetes.io":{"namespace":"team"}}.
+    let token = "a.eyJleHAiOjE4MDAwMDAwMDAsImt1YmVybmV0ZXMuaW8iOnsibmFtZXNwYWNlIjoidGVhbSJ9fQ.c";
+    let flow = json!({
+        "current-context": "m", "contexts": [{"name": "m", "context": {"user": "u"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    });
+    let found = |token: &str, namespace: Value, until: Value| json!({"token": token, "namespace": namespace, "until": until});
+    let cases = [
+        (
+            token.to_owned(),
+            found(token, json!("team"), json!(1_800_000_000)),
+        ),
+        (
+            " opaque\n".to_owned(),
+            found("opaque", json!(null), json!(null)),
+        ),
+        (
+            kubeconfig("token: of-ann"),
+            found("of-ann", json!("work"), json!(null)),
+        ),
+        (
+            kubeconfig("token: 'of-ann' # c"),
+            found("of-ann", json!("work"), json!(null)),
+        ),
+        (flow.to_string(), found("t", json!(null), json!(null))),
+        (
+            kubeconfig("client-certificate-data: x"),
+            json!("a certificate"),
+        ),
+        (kubeconfig("exec: {command: x}"), json!("a program makes")),
+        (kubeconfig("tokenFile: /x"), json!("another file")),
+        (kubeconfig("{}"), json!("no token")),
+        (
+            kubeconfig("x: y").replace("user: ann", "user: eve"),
+            json!("no user eve"),
+        ),
+        (
+            "current-context: x\nusers: []\n".to_owned(),
+            json!("no current context"),
+        ),
+        (
+            "{\"a\": ".to_owned(),
+            json!("neither a token nor a kubeconfig"),
+        ),
+        (
+            "some words".to_owned(),
+            json!("neither a token nor a kubeconfig"),
+        ),
+        (String::new(), json!("Give a token")),
+    ];
+    let given: Vec<&String> = cases.iter().map(|(text, _)| text).collect();
+    let function = "(({ problem, token, namespace = null, until = null }) => problem ?? { token, namespace, until })\
+                    (module.credentialsIn(one))";
+    let all = map(&browser, "credentials.js", function, json!(given)).await;
+    for ((text, expected), found) in cases.iter().zip(all) {
+        match expected.as_str() {
+            Some(part) => assert!(
+                found.as_str().is_some_and(|why| why.contains(part)),
+                "{text}: {found}"
+            ),
+            None => assert_eq!(found, *expected, "{text}"),
+        }
+    }
+    environment.api.stop.cancel();
+}
+
+#[tokio::test]
+async fn sizes_migrations_exports_and_networks_are_put_in_words() {
+    let (environment, browser) = browser().await;
+    let size = |cpus: u32, memory: &str| json!({"spec": {"cpu": {"guest": cpus}, "memory": {"guest": memory}}});
+    let preference = |spec: Value| json!({"name": "p", "spec": spec});
+    let cores = json!({"cpu": {"preferredCPUTopology": "preferCores"}, "requirements": {"cpu": {"guest": 8}}});
+    let cases = [
+        (
+            json!({"cores": "2", "memory": "1Gi"}),
+            "The guest gets 2 CPUs and 1Gi of memory.",
+        ),
+        (json!({"cores": "two", "memory": "1Gi"}), ""),
+        (json!({"cores": "2", "memory": "much"}), ""),
+        (
+            json!({"cores": "2", "memory": "1Gi", "size": size(1, "256Mi")}),
+            "The guest gets 1 CPU and 256Mi of memory.",
+        ),
+        (
+            json!({"size": size(4, "8Gi"), "preference": preference(cores)}),
+            "The guest gets 4 CPUs as cores and 8Gi of memory. The preference p requires 8 CPUs.",
+        ),
+        (
+            json!({"cores": "1", "memory": "1Gi", "preference": preference(json!({"requirements": {"memory": {"guest": "2Gi"}}}))}),
+            "The guest gets 1 CPU and 1Gi of memory. The preference p requires 2Gi of memory.",
+        ),
+    ];
+    let given: Vec<&Value> = cases.iter().map(|(form, _)| form).collect();
+    let function = "(({ sentence, problem }) => [sentence, problem].filter(Boolean).join(' '))(module.resultOf(one))";
+    let found = map(&browser, "create/sizes.js", function, json!(given)).await;
+    for ((form, expected), found) in cases.iter().zip(found) {
+        assert_eq!(found, *expected, "{form}");
+    }
+
+    let progress = |message: &str| json!({"status": {"conditions": [{"type": "migrationProgress", "message": message}]}});
+    let given = json!([
+        progress("81.0 of 96.0 MiB remain, 3 s"),
+        progress("97.5 of 96.0 MiB remain"),
+        progress("soon"),
+        {}
+    ]);
+    let found = map(
+        &browser,
+        "migrations.js",
+        "module.copied(one) ?? null",
+        given,
+    )
+    .await;
+    let expected = json!([{"done": 15, "total": 96}, {"done": 0, "total": 96}, null, null]);
+    assert_eq!(json!(found), expected);
+
+    let given = json!([
+        "2026-01-01T02:00:00Z",
+        "2026-01-01T00:00:59Z",
+        "2025-12-31T00:00:00Z",
+        null
+    ]);
+    let function = "module.left(one, Date.parse('2026-01-01T00:00:01Z'))";
+    let found = map(&browser, "exports.js", function, given).await;
+    assert_eq!(found, ["2 h 0 min", "1 min", "over", ""]);
+
+    let config = |text: &str| json!({"spec": {"config": text}});
+    let given = json!([
+        config("{\"type\": \"bridge\", \"bridge\": \"br1\", \"ipam\": {\"type\": \"host-local\", \"subnet\": \"10.0.0.0/24\"}}"),
+        config("{\"plugins\": [{\"type\": \"macvlan\", \"master\": \"eth0\"}]}"),
+        config("{"), config("[]"), {"spec": {}},
+    ]);
+    let function = "(({ type = '', settings, problem }) => `${type}: ${settings ?? problem}`)(module.settingsOf(one))";
+    let found = map(&browser, "networks.js", function, given).await;
+    let expected = [
+        "bridge: bridge br1, addresses 10.0.0.0/24",
+        "macvlan: master eth0",
+        ": its settings are not JSON",
+        ": its settings name no type",
+        ": the file of this name on the node",
+    ];
+    assert_eq!(found, expected);
+
+    let names = json!([
+        "Debian 12_generic.qcow2.xz",
+        "a.img",
+        "Ö.iso",
+        "x".repeat(80)
+    ]);
+    let found = map(&browser, "upload.js", "module.nameFor(one)", names).await;
+    assert_eq!(found, ["debian-12-generic", "a", "", &"x".repeat(50)]);
+    browser.check_log(&[]).await;
+    environment.api.stop.cancel();
+}

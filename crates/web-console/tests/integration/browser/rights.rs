@@ -47,7 +47,12 @@ async fn buttons_without_a_right_are_disabled_and_the_own_namespace_is_shown() {
         title.as_str().unwrap().contains("You have no right"),
         "{title}"
     );
-    browser.until_text("[role=alert]", "events").await;
+    browser
+        .until_text(
+            "section[aria-label=Events] [role=alert]",
+            "no right to list events",
+        )
+        .await;
     browser.check_log(&["403 (Forbidden)"]).await;
     environment.api.stop.cancel();
 }

@@ -2,22 +2,18 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use diagnosis::diagnose;
 use embedded_api::Identity;
-use futures::future::BoxFuture;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Client, Config,
-    api::{Api, DynamicObject, Patch, PatchParams},
+    api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use test_cluster::{NAMESPACE, TestApi};
 use tokio::net::TcpListener;
-use virtctl::{Target, observe};
-use web_console::{Console, Explain, Sessions, Subject, serve};
+use web_console::{Access, Console, Hosts, Sessions, router, serve};
 
 use super::{
-    upstream::{self, Log},
+    upstream::{self, Log, Users},
     webhooks::Webhooks,
 };
 
@@ -28,37 +24,64 @@ pub(crate) struct Environment {
     pub(crate) api: TestApi,
     pub(crate) address: SocketAddr,
     pub(crate) sessions: Arc<Sessions>,
+    /// Those of a server that users sign in to with tokens.
+    pub(crate) users: Users,
     /// The requests that reached the API server.
     pub(crate) log: Log,
 }
 
 impl Environment {
-    /// A console with the rights of this user.
+    /// A console with the rights of this user, as `virtctl ui` serves it.
     pub(crate) async fn start(user: Identity) -> Self {
+        Self::start_for(Users::one(user)).await
+    }
+
+    /// A console for all users, as virt-api serves it.
+    pub(crate) async fn start_for_tokens() -> Self {
+        Self::start_for(Users::default()).await
+    }
+
+    async fn start_for(users: Users) -> Self {
         let api = TestApi::start(Identity::component(CONTROLLER)).await;
         let webhooks = Webhooks::serve(&api).await;
         let log = Log::default();
-        let server = upstream::serve(&api, webhooks, user, log.clone()).await;
+        let server = upstream::serve(&api, webhooks, users.clone(), log.clone()).await;
         let mut config = Config::new(format!("http://{server}").parse().unwrap());
         config.read_timeout = None;
         let client = Client::try_from(config).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let sessions = Arc::new(Sessions::default());
+        let access = if users.are_many() {
+            Access::Tokens { client }
+        } else {
+            Access::Links {
+                client,
+                sessions: Arc::clone(&sessions),
+                namespace: NAMESPACE.to_owned(),
+            }
+        };
         let console = Console {
-            client: client.clone(),
-            namespace: NAMESPACE.to_owned(),
-            sessions: Arc::clone(&sessions),
-            explain: Arc::new(Diagnose(client)),
+            access,
+            now: test_cluster::start,
             tasks: api.tasks.clone(),
             stop: api.stop.clone(),
         };
-        api.tasks
-            .spawn(async move { serve(listener, console).await.unwrap() });
+        let (are_many, stop) = (users.are_many(), api.stop.clone());
+        api.tasks.spawn(async move {
+            if are_many {
+                let served = axum::serve(listener, router(console, Hosts::any()));
+                let served = served.with_graceful_shutdown(async move { stop.cancelled().await });
+                served.await.unwrap();
+            } else {
+                serve(listener, console).await.unwrap();
+            }
+        });
         Self {
             api,
             address,
             sessions,
+            users,
             log,
         }
     }
@@ -67,6 +90,22 @@ impl Environment {
     pub(crate) fn link(&self) -> String {
         let link = self.sessions.issue_link().unwrap();
         format!("http://{}/console/#link={}", self.address, link.secret())
+    }
+
+    /// The page of a server that users sign in to with tokens.
+    pub(crate) fn page(&self) -> String {
+        format!("http://{}/console/", self.address)
+    }
+
+    /// Creates the definition of a secondary network.
+    pub(crate) async fn create_network(&self, namespace: &str, name: &str, config: Value) {
+        let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "network-attachment-definitions");
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.api.client.clone(), namespace, &resource);
+        let object = DynamicObject::new(name, &resource)
+            .data(json!({"spec": {"config": config.to_string()}}));
+        api.create(&PostParams::default(), &object).await.unwrap();
     }
 
     pub(crate) async fn create(&self, object: Value) -> DynamicObject {
@@ -107,19 +146,5 @@ impl Environment {
 
     fn objects(&self, object: &Value) -> Api<DynamicObject> {
         self.api.api_for(object)
-    }
-}
-
-/// As `virtctl ui`.
-struct Diagnose(Client);
-
-impl Explain for Diagnose {
-    fn explain(&self, subject: Subject) -> BoxFuture<'_, Result<Option<Value>, kube::Error>> {
-        Box::pin(async move {
-            let Subject { namespace, name } = &subject;
-            let target = Target { namespace, name };
-            let observed = Box::pin(observe(&self.0, target, Time(test_cluster::start()))).await?;
-            Ok(observed.map(|observed| serde_json::to_value(diagnose(&observed)).unwrap()))
-        })
     }
 }

@@ -1,4 +1,4 @@
-//! Devices of a guest: a serial port that echoes, a VNC server with one picture, and counters.
+//! Devices of a guest: a serial port that echoes, a VNC server with one picture, and counters; and tokens of uploads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,13 +6,17 @@ use axum::{
     Json, Router,
     extract::ws::{Message, WebSocket, WebSocketUpgrade},
     response::Response,
-    routing::get,
+    routing::{get, post},
 };
 use serde_json::{Value, json};
 
 const PROTOCOL: &str = "plain.kubevirt.io";
 const BELOW: &str =
     "/apis/subresources.kubevirt.io/v1/namespaces/{n}/virtualmachineinstances/{name}";
+const TOKENS: &str =
+    "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/{namespace}/uploadtokenrequests";
+/// The token of every upload.
+pub(super) const UPLOAD_TOKEN: &str = "token-of-an-upload";
 /// The size of the picture.
 const SIZE: (u16, u16) = (64, 48);
 /// Red, green and blue of its upper half, which is sent as points, and of its lower half, sent as tiles.
@@ -24,6 +28,10 @@ pub(super) fn router() -> Router {
         .route(&format!("{BELOW}/console"), get(console))
         .route(&format!("{BELOW}/vnc"), get(vnc))
         .route(&format!("{BELOW}/usage"), get(usage))
+        .route(
+            TOKENS,
+            post(async || Json(json!({"status": {"token": UPLOAD_TOKEN}}))),
+        )
 }
 
 /// Counters of a guest that has used half a CPU since its start.

@@ -76,3 +76,23 @@ pub(crate) async fn viewer_rights(environment: &Environment, user: &str) {
         }))
         .await;
 }
+
+/// The kind of secondary networks.
+pub(crate) fn network_kind() -> Value {
+    let (group, plural) = ("k8s.cni.cncf.io", "network-attachment-definitions");
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {
+                "kind": "NetworkAttachmentDefinition", "listKind": "NetworkAttachmentDefinitionList",
+                "plural": plural, "singular": "network-attachment-definition",
+            },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    })
+}

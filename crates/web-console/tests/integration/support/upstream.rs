@@ -1,6 +1,6 @@
 //! The API server as the console reaches it, with verbs served by virt-api and devices by the test.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use axum::{
     Router,
@@ -9,7 +9,7 @@ use axum::{
     response::Response,
 };
 use embedded_api::Identity;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 use parking_lot::Mutex;
 use test_cluster::TestApi;
 use tokio::net::TcpListener;
@@ -30,23 +30,62 @@ impl Log {
     }
 }
 
+/// Who sends the requests: one user, or the users of tokens.
+#[derive(Clone, Default)]
+pub(crate) struct Users {
+    one: Option<Identity>,
+    by_token: Arc<Mutex<HashMap<String, Identity>>>,
+}
+
+impl Users {
+    pub(super) fn one(user: Identity) -> Self {
+        Self {
+            one: Some(user),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn are_many(&self) -> bool {
+        self.one.is_none()
+    }
+
+    /// Accepts a token of a user.
+    pub(crate) fn add(&self, token: &str, user: Identity) {
+        self.by_token.lock().insert(token.to_owned(), user);
+    }
+
+    /// Accepts a token no longer.
+    pub(crate) fn revoke(&self, token: &str) {
+        self.by_token.lock().remove(token);
+    }
+
+    fn of(&self, headers: &HeaderMap) -> Option<Identity> {
+        if self.one.is_some() {
+            return self.one.clone();
+        }
+        let header = headers.get(header::AUTHORIZATION)?.to_str().unwrap();
+        let token = header.strip_prefix("Bearer ").unwrap();
+        self.by_token.lock().get(token).cloned()
+    }
+}
+
 #[derive(Clone)]
 struct Server {
     objects: Router,
     devices: Router,
     verbs: Webhooks,
-    user: Identity,
+    users: Users,
     log: Log,
 }
 
-/// Serves on a local port, with every request made by this user. Credentials are rejected in namespace
+/// Serves on a local port. Credentials are rejected in namespace
 /// `expired`.
-pub(super) async fn serve(api: &TestApi, verbs: Webhooks, user: Identity, log: Log) -> SocketAddr {
+pub(super) async fn serve(api: &TestApi, verbs: Webhooks, users: Users, log: Log) -> SocketAddr {
     let server = Server {
         objects: api.router(),
         devices: devices::router(),
         verbs,
-        user,
+        users,
         log,
     };
     let router = Router::new().fallback(answer).with_state(server);
@@ -65,13 +104,15 @@ async fn answer(State(server): State<Server>, mut request: Request) -> Response 
     let path = request.uri().path().to_owned();
     let line = format!("{} {path}", request.method());
     server.log.0.lock().push((line, request.headers().clone()));
-    if path.contains("/namespaces/expired/") {
+    let user = server.users.of(request.headers());
+    let user = user.filter(|_| !path.contains("/namespaces/expired/"));
+    let Some(user) = user else {
         let mut rejected =
             Response::new(Body::from(r#"{"kind":"Status","message":"Unauthorized"}"#));
         *rejected.status_mut() = StatusCode::UNAUTHORIZED;
         return rejected;
-    }
-    if ["/console", "/vnc", "/usage"]
+    };
+    if ["/console", "/vnc", "/usage", "/uploadtokenrequests"]
         .iter()
         .any(|device| path.ends_with(device))
     {
@@ -79,13 +120,13 @@ async fn answer(State(server): State<Server>, mut request: Request) -> Response 
     }
     if path.starts_with("/apis/subresources.kubevirt.io/") {
         let headers = request.headers_mut();
-        headers.insert("x-remote-user", server.user.user.parse().unwrap());
-        for group in &server.user.groups {
+        headers.insert("x-remote-user", user.user.parse().unwrap());
+        for group in &user.groups {
             headers.append("x-remote-group", group.parse().unwrap());
         }
         let sent = server.verbs.front_proxy.send(&server.verbs.target, request);
         return sent.await.unwrap().map(Body::new);
     }
-    request.extensions_mut().insert(server.user);
+    request.extensions_mut().insert(user);
     server.objects.oneshot(request).await.unwrap()
 }

@@ -1,0 +1,162 @@
+//! Warns about volumes that hold more than their capacity, which nothing on the host enforces.
+//!
+//! Invariants: one volume is measured at a time, each at most every [`PERIOD`]; blocks on disk count, so a sparse image
+//! counts with what it takes; what a container changes meanwhile is read by descriptor, without links.
+
+use std::{io, path::Path, time::Duration};
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kubevirt_api::quantity::Amount;
+use reasons::Reason;
+use reconcile::{EventType, Key};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    PROVISIONER, act,
+    backing::{Backing, Mode},
+    volume::PROVISIONED_BY,
+};
+use crate::{node::Shared, volumes};
+
+/// Shorter than the life of an event, so that it is shown as long as the volume is too large. A walk of a volume
+/// with very many files takes seconds.
+const PERIOD: Duration = Duration::from_mins(20);
+
+/// Measures all volumes again and again until `stop`.
+pub(super) async fn watch(shared: &Shared, stop: &CancellationToken) {
+    loop {
+        for volume in shared.storage.volumes.list() {
+            if let Some(measured) = Measured::of(&volume)
+                && stop
+                    .run_until_cancelled(report(shared, measured))
+                    .await
+                    .is_none()
+            {
+                return;
+            }
+        }
+        if stop
+            .run_until_cancelled(tokio::time::sleep(PERIOD))
+            .await
+            .is_none()
+        {
+            return;
+        }
+    }
+}
+
+async fn report(shared: &Shared, volume: Measured<'_>) {
+    let Some(claim) = shared.storage.claims.get(&volume.claim) else {
+        return;
+    };
+    let backing = Backing::of_node(&shared.settings.root);
+    let (dir, limit) = (
+        backing.path(volume.name, Mode::Filesystem),
+        limit(volume.bytes),
+    );
+    match act::blocking("measure the volume", move || is_above(&dir, limit)).await {
+        Ok(true) => {
+            let note = format!(
+                "the files of the volume take more than its capacity of {}, and less is left for others on the disk \
+                 of the host: remove files, or move them to a larger claim",
+                volume.shown
+            );
+            let (kind, reason) = (EventType::Warning, Reason::ClaimOverCapacity);
+            shared.storage.recorder.publish(&*claim, kind, reason, note);
+        }
+        Ok(false) => {}
+        Err(error) => tracing::debug!(%error, volume = volume.name, "volume cannot be measured"),
+    }
+}
+
+fn is_above(dir: &Path, limit: u64) -> io::Result<bool> {
+    Ok(volumes::taken_by(dir, limit)? > limit)
+}
+
+/// A volume of this host whose capacity is not enforced.
+#[derive(Debug, PartialEq, Eq)]
+struct Measured<'a> {
+    name: &'a str,
+    claim: Key,
+    bytes: u64,
+    /// The capacity as written.
+    shown: &'a str,
+}
+
+impl<'a> Measured<'a> {
+    fn of(volume: &'a PersistentVolume) -> Option<Self> {
+        let provisioner = volume.metadata.annotations.as_ref()?.get(PROVISIONED_BY)?;
+        let spec = volume.spec.as_ref()?;
+        // A volume in block mode is a file of a fixed size.
+        let is_directory = spec.volume_mode.as_deref().unwrap_or("Filesystem") == "Filesystem";
+        if provisioner != PROVISIONER || !is_directory {
+            return None;
+        }
+        let claim = spec.claim_ref.as_ref()?;
+        let capacity = spec.capacity.as_ref()?.get("storage")?;
+        Some(Self {
+            name: volume.metadata.name.as_deref()?,
+            claim: Key::new(claim.namespace.clone()?, claim.name.clone()?),
+            bytes: Amount::parse(capacity).ok()?.units(),
+            shown: &capacity.0,
+        })
+    }
+}
+
+/// A full image takes a little more than its size, as file systems note where its blocks are.
+fn limit(capacity: u64) -> u64 {
+    capacity
+        .saturating_add(capacity / 64)
+        .saturating_add(1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn volume(provisioner: &str, mode: &str, claim: &Value) -> PersistentVolume {
+        let volume = json!({
+            "metadata": {
+                "name": "pvc-1",
+                "annotations": {"pv.kubernetes.io/provisioned-by": provisioner},
+            },
+            "spec": {"capacity": {"storage": "1Mi"}, "volumeMode": mode, "claimRef": claim},
+        });
+        serde_json::from_value(volume).unwrap()
+    }
+
+    #[test]
+    fn directories_of_this_host_are_measured() {
+        let claim = json!({"namespace": "n", "name": "c"});
+        let expected = Measured {
+            name: "pvc-1",
+            claim: Key::new("n", "c"),
+            bytes: 1 << 20,
+            shown: "1Mi",
+        };
+        let found = volume("ferrovirt.io/local", "Filesystem", &claim);
+        assert_eq!(Measured::of(&found), Some(expected));
+        for other in [
+            volume("ferrovirt.io/local", "Block", &claim),
+            volume("ferrovirt.io/local", "Filesystem", &Value::Null),
+            volume("other", "Filesystem", &claim),
+        ] {
+            assert_eq!(Measured::of(&other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn volume_is_too_large_with_what_it_takes_on_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let is_above = || is_above(dir.path(), limit(1 << 20)).unwrap();
+        let image = std::fs::File::create(dir.path().join("disk.img")).unwrap();
+        image.set_len(1 << 30).unwrap();
+        assert!(!is_above(), "a sparse image");
+        std::fs::write(dir.path().join("full.img"), vec![1; 1 << 20]).unwrap();
+        assert!(!is_above(), "as large as the claim");
+        std::fs::write(dir.path().join("more.img"), vec![1; 2 << 20]).unwrap();
+        assert!(is_above());
+    }
+}
