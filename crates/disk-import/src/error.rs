@@ -100,9 +100,7 @@ impl ImportError {
             | Self::NoLength
             | Self::NoVersion
             | Self::WebPage
-            | Self::Redirects(_) => {
-                Reason::ImportSourceNotUsable
-            }
+            | Self::Redirects(_) => Reason::ImportSourceNotUsable,
             Self::NotFound { .. } => Reason::ImportSourceNotFound,
             Self::Refused { .. } => Reason::ImportSourceRefused,
             Self::Connect { .. }

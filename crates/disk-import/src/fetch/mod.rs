@@ -194,7 +194,9 @@ impl<C: Connect> Fetch<'_, C> {
     fn refused(&self, host: String, status: StatusCode) -> ImportError {
         let code = status.as_u16();
         match status {
-            StatusCode::NOT_FOUND | StatusCode::GONE => ImportError::NotFound { host, status: code },
+            StatusCode::NOT_FOUND | StatusCode::GONE => {
+                ImportError::NotFound { host, status: code }
+            }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 ImportError::Refused { host, status: code }
             }

@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kubevirt_api::{annotations, labels};
 use kubevirt_api::conditions::{self, Condition};
 use kubevirt_api::data_volume_status::{
     DataVolume as WholeDataVolume, DataVolumeCondition, DataVolumeConditionType, DataVolumePhase,
 };
+use kubevirt_api::{annotations, labels};
 use reasons::Reason;
 use reconcile::Tracked;
 use serde::Deserialize;

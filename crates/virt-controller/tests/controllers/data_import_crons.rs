@@ -45,7 +45,10 @@ async fn wait_for_reason(cluster: &TestCluster, kind: &str, reason: &str) {
 
 /// Has the pod that looks for a version report this one.
 async fn report(cluster: &TestCluster, digest: String) {
-    let cron = cluster.importers("DataImportCron", NAMESPACE).get("nightly").await;
+    let cron = cluster
+        .importers("DataImportCron", NAMESPACE)
+        .get("nightly")
+        .await;
     let pod = format!("version-{}", cron.unwrap().uid().unwrap());
     cluster
         .wait_until("there is a pod", async || {
@@ -89,7 +92,10 @@ async fn import(cluster: &TestCluster, name: &str) {
         .await;
     cluster
         .wait_until("the data source leads there", async || {
-            let found = cluster.importers("DataSource", NAMESPACE).get_opt("debian").await;
+            let found = cluster
+                .importers("DataSource", NAMESPACE)
+                .get_opt("debian")
+                .await;
             let found = found.unwrap();
             found.is_some_and(|found| found.data["spec"]["source"]["pvc"]["name"] == name)
         })
@@ -152,7 +158,11 @@ async fn same_version_is_not_imported_again() {
         report(&cluster, digest('1')).await;
         assert_ne!(status(&cluster).await["lastExecutionTimestamp"], last);
     }
-    let volumes = cluster.data_volumes().list(&ListParams::default()).await.unwrap();
+    let volumes = cluster
+        .data_volumes()
+        .list(&ListParams::default())
+        .await
+        .unwrap();
     assert_eq!(volumes.items.len(), 1);
     let writes = cluster.all_writes();
     cluster.advance(Duration::from_mins(10)).await;
@@ -164,7 +174,11 @@ async fn same_version_is_not_imported_again() {
         .await
         .unwrap();
     cluster.advance(Duration::from_mins(10)).await;
-    let kept = cluster.data_volumes().list(&ListParams::default()).await.unwrap();
+    let kept = cluster
+        .data_volumes()
+        .list(&ListParams::default())
+        .await
+        .unwrap();
     assert_eq!(kept.items.len(), 1);
     cluster.end().await;
 }

@@ -6,8 +6,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 
 use super::*;
 use super::{
-    data_import_crons, data_sources, data_volumes, exports, imports, instancetypes, snapshots, storage_profiles,
-    uploads,
+    data_import_crons, data_sources, data_volumes, exports, imports, instancetypes, snapshots,
+    storage_profiles, uploads,
 };
 
 const PREFIX: &str = "virt-controller/";

@@ -16,7 +16,13 @@ use crate::{
 };
 
 pub(super) fn rows() -> Vec<Definition> {
-    vec![config(), data_import_crons(), data_sources(), data_volumes(), storage_profiles()]
+    vec![
+        config(),
+        data_import_crons(),
+        data_sources(),
+        data_volumes(),
+        storage_profiles(),
+    ]
 }
 
 /// Only what clients read. Settings of CDI are unknown fields here, as nothing would follow them.

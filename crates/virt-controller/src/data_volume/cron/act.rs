@@ -1,5 +1,6 @@
 //! Carries out a plan: the steps, the status, then what is not needed any more.
 
+use error_chain::error_chain;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::Api;
@@ -12,15 +13,14 @@ use kubevirt_api::data_import_cron::{
 use kubevirt_api::data_source::DataSource;
 use kubevirt_api::data_volume_status::DataVolume as Whole;
 use kubevirt_api::{annotations, labels};
-use reconcile::{
-    Fragment, Key, Requeue, WriteError, apply_reported, create, delete, merge,
-};
+use reasons::Reason;
+use reconcile::{Fragment, Key, Requeue, WriteError, apply_reported, create, delete, merge};
 use serde_json::{Value, json};
 
 use super::super::pod::{self, VersionInput};
 use super::super::view::ImporterPod;
 use super::observe::Managed;
-use super::plan::{Cleanup, Observed, Plan, Step};
+use super::plan::{Cleanup, Observed, Plan, Step, Verdict};
 use super::{Controller, CronError, pod_name};
 use crate::MANAGER;
 
@@ -31,23 +31,27 @@ impl Controller {
         observed: &Observed,
         plan: &Plan,
     ) -> Result<Requeue, CronError> {
+        let mut result = Ok(());
         for step in &plan.steps {
-            match step {
-                Step::CreatePod => {
-                    self.create_pod(key, observed).await?;
-                    failpoints::after("virt-controller/cron/create-pod");
-                }
-                Step::Import(import) => {
-                    self.create_import(key, observed, import).await?;
-                    failpoints::after("virt-controller/cron/create-import");
-                }
-                Step::Point(claim) => {
-                    self.point(key, observed, claim).await?;
-                    failpoints::after("virt-controller/cron/point");
-                }
+            result = self.step(key, observed, step).await;
+            if result.is_err() {
+                break;
             }
         }
-        self.write_status(key, observed, plan).await?;
+        let now = Time(observed.now);
+        match &result {
+            Ok(()) => {
+                let status = status(plan, &now);
+                self.write_status(key, observed, &status).await?;
+            }
+            Err(error) if error.is_refusal() => {
+                let status = refused(observed.cron.as_ref(), error, &now);
+                self.write_status(key, observed, &status).await?;
+            }
+            // A step that may have been carried out is no reason to claim its outcome.
+            Err(_) => {}
+        }
+        result?;
         for cleanup in &plan.cleanups {
             match cleanup {
                 Cleanup::DeletePod => {
@@ -61,6 +65,24 @@ impl Controller {
             }
         }
         Ok(plan.requeue_in.map_or(Requeue::OnChange, Requeue::After))
+    }
+
+    async fn step(&self, key: &Key, observed: &Observed, step: &Step) -> Result<(), CronError> {
+        match step {
+            Step::CreatePod => {
+                self.create_pod(key, observed).await?;
+                failpoints::after("virt-controller/cron/create-pod");
+            }
+            Step::Import(import) => {
+                self.create_import(key, observed, import).await?;
+                failpoints::after("virt-controller/cron/create-import");
+            }
+            Step::Point(claim) => {
+                self.point(key, observed, claim).await?;
+                failpoints::after("virt-controller/cron/point");
+            }
+        }
+        Ok(())
     }
 
     async fn create_pod(&self, key: &Key, observed: &Observed) -> Result<(), CronError> {
@@ -77,7 +99,10 @@ impl Controller {
             source: &request.source,
             settings: &self.launcher,
         });
-        made("the pod that looks for a version", create(&self.api::<ImporterPod>(key), MANAGER, &at, &body).await)
+        made(
+            "the pod that looks for a version",
+            create(&self.api::<ImporterPod>(key), MANAGER, &at, &body).await,
+        )
     }
 
     async fn create_import(
@@ -170,11 +195,10 @@ impl Controller {
         &self,
         key: &Key,
         observed: &Observed,
-        plan: &Plan,
+        status: &DataImportCronStatus,
     ) -> Result<(), CronError> {
         let cron = observed.cron.as_ref();
-        let status = status(plan, &Time(observed.now));
-        if cron.status.as_ref() == Some(&status) {
+        if cron.status.as_ref() == Some(status) {
             return Ok(());
         }
         let body = json!({
@@ -217,10 +241,37 @@ fn made<K>(what: &'static str, result: Result<K, WriteError>) -> Result<(), Cron
 }
 
 pub(super) fn status(plan: &Plan, now: &Time) -> DataImportCronStatus {
-    let mut status = plan.status.clone();
+    with_conditions(
+        plan.status.clone(),
+        [&plan.progressing, &plan.up_to_date],
+        now,
+    )
+}
+
+/// The former status, and why a step was refused.
+pub(super) fn refused(
+    cron: &DataImportCron,
+    error: &CronError,
+    now: &Time,
+) -> DataImportCronStatus {
+    let message = error_chain(error);
+    let verdict = Verdict {
+        holds: false,
+        reason: Reason::FailedCreate.as_str(),
+        message,
+    };
+    let old = cron.status.clone().unwrap_or_default();
+    with_conditions(old, [&verdict, &verdict], now)
+}
+
+fn with_conditions(
+    mut status: DataImportCronStatus,
+    [progressing, up_to_date]: [&Verdict; 2],
+    now: &Time,
+) -> DataImportCronStatus {
     for (kind, verdict) in [
-        (Type::Progressing, &plan.progressing),
-        (Type::UpToDate, &plan.up_to_date),
+        (Type::Progressing, progressing),
+        (Type::UpToDate, up_to_date),
     ] {
         let value = ConditionValue {
             status: if verdict.holds { TRUE } else { FALSE },
@@ -258,10 +309,7 @@ pub(super) fn data_volume(cron: &DataImportCron, key: &Key, import: &ImportStatu
     let mut marks = metadata.labels.unwrap_or_default();
     marks.insert(labels::CDI_DATA_IMPORT_CRON.to_owned(), key.name.clone());
     let mut notes = metadata.annotations.unwrap_or_default();
-    notes.insert(
-        annotations::IMPORT_DIGEST.to_owned(),
-        import.digest.clone(),
-    );
+    notes.insert(annotations::IMPORT_DIGEST.to_owned(), import.digest.clone());
     // No guest uses the image itself, so that some storage would wait for one.
     notes.insert(
         annotations::CDI_BIND_IMMEDIATE_REQUESTED.to_owned(),

@@ -87,12 +87,15 @@ pub(super) fn register(wiring: &mut Wiring<'_>, pods: &Store<ImporterPod>) -> Qu
         queue.add_all(tracked.changed(&Key::of(source)), DATA_SOURCE);
     });
     let (queue, all) = (gate.clone(), crons.clone());
-    wiring.caches.data_volumes.on_change(move |volume: &DataVolume| {
-        let name = volume.cron.as_deref();
-        let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
-        let key = name.map(|name| Key::new(namespace, name));
-        queue.add_all(key.filter(|key| all.get(key).is_some()), DATA_VOLUME);
-    });
+    wiring
+        .caches
+        .data_volumes
+        .on_change(move |volume: &DataVolume| {
+            let name = volume.cron.as_deref();
+            let namespace = volume.metadata.namespace.as_deref().unwrap_or_default();
+            let key = name.map(|name| Key::new(namespace, name));
+            queue.add_all(key.filter(|key| all.get(key).is_some()), DATA_VOLUME);
+        });
     let (queue, all) = (gate.clone(), crons.clone());
     let on_change = move |_: &ImporterDefinition| queue.add_all(all.keys(), DEFINITION);
     wiring.caches.importer.on_change(on_change);
@@ -138,6 +141,17 @@ enum CronError {
 }
 
 impl CronError {
+    /// Whether the same step would be refused again.
+    fn is_refusal(&self) -> bool {
+        match self {
+            Self::NameTaken(_) => true,
+            Self::Create { source, .. } | Self::Point(source) => {
+                matches!(source, WriteError::Refused { .. })
+            }
+            Self::Read(_) | Self::Delete { .. } | Self::Status(_) => false,
+        }
+    }
+
     fn read(error: kube::Error) -> Self {
         Self::Read(Box::new(error))
     }

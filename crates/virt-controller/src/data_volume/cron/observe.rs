@@ -20,6 +20,8 @@ use crate::Uploads;
 
 /// The longest value of a label.
 const MOST_NAME: usize = 63;
+/// The longest name of a data source: that of a data volume has a digest besides.
+const MOST_DATA_SOURCE: usize = 240;
 /// More imports than any object keeps.
 const MOST_IMPORTS: u32 = 500;
 
@@ -71,10 +73,11 @@ impl Controller {
             let text = format!("metadata.name: it is longer than {MOST_NAME} characters");
             return Err(Refusal(text));
         }
-        if cron.spec.managed_data_source.is_empty() {
-            return Err(Refusal(
-                "spec.managedDataSource: name the data source to keep".to_owned(),
-            ));
+        if !(1..=MOST_DATA_SOURCE).contains(&cron.spec.managed_data_source.len()) {
+            return Err(Refusal(format!(
+                "spec.managedDataSource: name the data source to keep, in at most \
+                 {MOST_DATA_SOURCE} characters"
+            )));
         }
         let mut whole = Whole::new(&key.name, cron.spec.template.spec.clone());
         whole.metadata.namespace = Some(key.namespace.clone());
@@ -90,8 +93,7 @@ impl Controller {
             uploads: Uploads::Refused,
         };
         let request = request::parse(&whole, None, abilities);
-        let request =
-            request.map_err(|Refusal(text)| Refusal(format!("spec.template.{text}")))?;
+        let request = request.map_err(|Refusal(text)| Refusal(format!("spec.template.{text}")))?;
         match &request.source {
             Source::Web { .. } | Source::Bucket { .. } | Source::Image(_) => Ok(request),
             Source::Claim(_) | Source::Snapshot(_) | Source::Blank | Source::Upload => {
@@ -146,7 +148,10 @@ pub(super) fn schedule(text: &str) -> Result<Option<Schedule>, Refusal> {
 
 impl From<Whole> for Import {
     fn from(whole: Whole) -> Self {
-        let phase = whole.status.as_ref().and_then(|status| status.phase.clone());
+        let phase = whole
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.clone());
         let created = whole.metadata.creation_timestamp.as_ref();
         Self {
             name: whole.name_any(),

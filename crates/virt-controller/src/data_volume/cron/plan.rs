@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::data_import_cron::{
     DataImportCron, DataImportCronGarbageCollect, DataImportCronStatus, ImportStatus,
@@ -103,15 +103,19 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         cleanups: Vec::new(),
         requeue_in: None,
     };
-    let refusal = observed.schedule.as_ref().err().or(observed.request.as_ref().err());
+    let refusal = observed
+        .schedule
+        .as_ref()
+        .err()
+        .or(observed.request.as_ref().err());
     if let Some(Refusal(text)) = refusal {
-        plan.up_to_date = no(Reason::ImportNotSupported.as_str(), text);
+        plan.up_to_date = failed(Reason::ImportNotSupported, text);
         return plan;
     }
     if let Managed::Foreign = observed.managed {
         let name = &observed.cron.spec.managed_data_source;
         let message = format!("data source {name} was not made by this object; name another one");
-        plan.up_to_date = no(Reason::ImportNotSupported.as_str(), message);
+        plan.up_to_date = failed(Reason::ImportNotSupported, &message);
         return plan;
     }
     plan.status.source_format = Some(DataImportCronSourceFormat::Pvc);
@@ -129,7 +133,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
                 message,
             };
         }
-        Look::Failed(reason, message) => plan.up_to_date = no(reason.as_str(), message),
+        Look::Failed(reason, message) => plan.up_to_date = failed(reason, &message),
         _ => {}
     }
     collect(observed, &mut plan);
@@ -140,12 +144,15 @@ pub(super) fn plan(observed: &Observed) -> Plan {
 fn look(observed: &Observed, plan: &mut Plan) -> Look {
     let last = plan.status.last_execution_timestamp.as_ref().map(|at| at.0);
     let Some(pod) = observed.pod.as_deref() else {
-        let due = due(observed, last);
+        let has_found = !plan.status.current_imports.is_empty();
+        let due = due(observed, last, has_found);
         match due {
             Some(due) if due <= observed.now => {
                 plan.status.last_execution_timestamp = Some(Time(observed.now));
                 plan.steps.push(Step::CreatePod);
-                return Look::Runs("a pod that looks for a new version is being created".to_owned());
+                return Look::Runs(
+                    "a pod that looks for a new version is being created".to_owned(),
+                );
             }
             Some(due) => {
                 let left = observed.now.duration_until(due).unsigned_abs();
@@ -195,18 +202,24 @@ fn look(observed: &Observed, plan: &mut Plan) -> Look {
                     None => Look::Runs("the pod that looks for a new version starts".to_owned()),
                 }
             }
-            _ => Look::Runs("a pod looks for a new version".to_owned()),
+            _ => Look::Runs(match &pod.unschedulable {
+                Some(why) => format!("no node takes the pod that looks for a new version: {why}"),
+                None => "a pod looks for a new version".to_owned(),
+            }),
         },
     }
 }
 
-/// When to look next; `None` never.
-fn due(observed: &Observed, last: Option<Timestamp>) -> Option<Timestamp> {
+/// When to look next; `None` never. Without a schedule, looks until one `has_found` a version.
+fn due(observed: &Observed, last: Option<Timestamp>, has_found: bool) -> Option<Timestamp> {
     let Some(last) = last else {
         return Some(observed.now);
     };
-    let schedule = observed.schedule.as_ref().ok()?.as_ref()?;
-    schedule.next_after(last)
+    match observed.schedule.as_ref().ok()? {
+        Some(schedule) => schedule.next_after(last),
+        None if has_found => None,
+        None => last.checked_add(SignedDuration::from_hours(1)).ok(),
+    }
 }
 
 /// The digest in a termination message. Whoever made the image may have a hand in it.
@@ -248,6 +261,10 @@ fn import(observed: &Observed, plan: &mut Plan) {
     };
     let name = current.data_volume_name.clone();
     let found = observed.imports.iter().find(|import| import.name == name);
+    let is_importing = plan
+        .steps
+        .iter()
+        .any(|step| matches!(step, Step::Import(_)));
     match found.map(|import| &import.phase) {
         Some(DataVolumePhase::Succeeded) => {
             plan.up_to_date = Verdict {
@@ -272,10 +289,17 @@ fn import(observed: &Observed, plan: &mut Plan) {
                 "data volume {name} has failed; it is imported again at the next time of the \
                  schedule"
             );
-            plan.up_to_date = no(Reason::ImportFailed.as_str(), message);
+            plan.up_to_date = failed(Reason::ImportFailed, &message);
+        }
+        None if !is_importing => {
+            let message = format!(
+                "data volume {name} is gone; it is imported again at the next time of the schedule"
+            );
+            plan.up_to_date = no("NoImport", message);
         }
         phase => {
-            let phase = phase.map_or("Pending", DataVolumePhase::as_str);
+            let phase = phase.map_or("", DataVolumePhase::as_str);
+            let phase = if phase.is_empty() { "Pending" } else { phase };
             plan.progressing = Verdict {
                 holds: true,
                 reason: "ImportProgressing",
@@ -292,7 +316,9 @@ fn collect(observed: &Observed, plan: &mut Plan) {
     if spec.garbage_collect == Some(DataImportCronGarbageCollect::Never) {
         return;
     }
-    let kept = spec.imports_to_keep.map(|kept| usize::try_from(kept.max(1)));
+    let kept = spec
+        .imports_to_keep
+        .map(|kept| usize::try_from(kept.max(1)));
     let kept = kept.and_then(Result::ok).unwrap_or(KEPT);
     let current = plan.status.current_imports.first();
     let current = current.map(|import| import.data_volume_name.clone());
@@ -307,6 +333,10 @@ fn collect(observed: &Observed, plan: &mut Plan) {
     let old = old.filter(|import| !import.is_deleting && !is_needed(&import.name));
     plan.cleanups
         .extend(old.map(|import| Cleanup::DeleteImport(import.name.clone())));
+}
+
+fn failed(reason: Reason, message: &str) -> Verdict {
+    no(reason.as_str(), reason.advise(message))
 }
 
 fn no(reason: &'static str, message: impl Into<String>) -> Verdict {

@@ -110,7 +110,10 @@ impl Field {
     }
 
     fn value(&self, text: &str) -> Option<u8> {
-        let named = self.names.iter().position(|name| name.eq_ignore_ascii_case(text));
+        let named = self
+            .names
+            .iter()
+            .position(|name| name.eq_ignore_ascii_case(text));
         let named = named.and_then(|at| u8::try_from(at).ok());
         let value = named.map(|at| at + self.least).or_else(|| number(text))?;
         (self.least..=self.most).contains(&value).then_some(value)
@@ -131,9 +134,7 @@ impl Schedule {
         let text = text.trim();
         let text = if text.starts_with('@') {
             let named = NAMED.iter().find(|(name, _)| *name == text);
-            named
-                .ok_or_else(|| ScheduleError::Name(text.to_owned()))?
-                .1
+            named.ok_or_else(|| ScheduleError::Name(text.to_owned()))?.1
         } else {
             text
         };

@@ -88,7 +88,10 @@ fn pod(phase: &str, end: &Value) -> Value {
 
 fn reported(digest: &str) -> Value {
     let report = import_report::Report::version(digest.to_owned());
-    pod("Succeeded", &json!({"exitCode": 0, "message": report.text()}))
+    pod(
+        "Succeeded",
+        &json!({"exitCode": 0, "message": report.text()}),
+    )
 }
 
 /// Reasons of the conditions, `!` before those that do not hold.
@@ -111,12 +114,27 @@ fn pod_is_created_at_once_and_then_at_the_times_of_the_schedule() {
     assert_eq!(reasons(&found), ["Polling", "!NoImport"]);
     let last = json!(found.status.last_execution_timestamp);
     assert_eq!(last, NOW);
-    case(with_status(json!({"lastExecutionTimestamp": NOW})), &[], Some(3600));
+    case(
+        with_status(json!({"lastExecutionTimestamp": NOW})),
+        &[],
+        Some(3600),
+    );
     let earlier = json!({"lastExecutionTimestamp": "2026-11-25T10:59:59Z"});
     case(with_status(earlier), &[Step::CreatePod], None);
-    let mut once = with_status(json!({"lastExecutionTimestamp": "2026-01-01T00:00:00Z"}));
-    once["spec"]["schedule"] = json!("");
-    case(once, &[], None);
+    // Without a schedule, until a version was found.
+    let once = |status: Value| {
+        let mut once = with_status(status);
+        once["spec"]["schedule"] = json!("");
+        once
+    };
+    case(once(imported(OLD, "2026-01-01T00:00:00Z")), &[], None);
+    case(
+        once(json!({"lastExecutionTimestamp": NOW})),
+        &[],
+        Some(3600),
+    );
+    let failed = json!({"lastExecutionTimestamp": "2026-11-25T11:00:00Z"});
+    case(once(failed), &[Step::CreatePod], None);
 }
 
 #[test]
@@ -149,6 +167,7 @@ fn new_version_is_imported_once() {
 fn data_source_follows_complete_imports_only() {
     let mut observed = observe(with_status(imported(NEW, NOW)));
     observed.managed = Managed::Ours(Some(import_name("debian", OLD)));
+    assert_eq!(reasons(&plan(&observed)), ["!NoImport", "!NoImport"]);
     let mut case = |phase: &str, steps: &[Step], expected: [&str; 2]| {
         observed.imports = vec![import(NEW, phase, NOW)];
         let found = plan(&observed);
@@ -160,7 +179,11 @@ fn data_source_follows_complete_imports_only() {
     case("ImportInProgress", &[], ["ImportProgressing", "!Outdated"]);
     case("Failed", &[], ["!NoImport", "!ImportFailed"]);
     let name = import_name("debian", NEW);
-    let done = case("Succeeded", &[Step::Point(name.clone())], ["!NoImport", "UpToDate"]);
+    let done = case(
+        "Succeeded",
+        &[Step::Point(name.clone())],
+        ["!NoImport", "UpToDate"],
+    );
     assert_eq!(done.status.last_imported_pvc.clone().unwrap().name, name);
     assert_eq!(json!(done.status.last_import_timestamp), NOW);
     observed.managed = Managed::Ours(Some(name));
@@ -170,7 +193,8 @@ fn data_source_follows_complete_imports_only() {
 #[test]
 fn failed_look_is_reported_and_leaves_the_imports() {
     let failure = |transient: bool| {
-        let report = import_report::Report::failure("ImportSourceNotFound", "gone".to_owned(), transient);
+        let report =
+            import_report::Report::failure("ImportSourceNotFound", "gone".to_owned(), transient);
         json!({"exitCode": 1, "message": report.text()})
     };
     let case = |pod: Value, reason: &str, cleanups: &[Cleanup]| {
@@ -186,21 +210,37 @@ fn failed_look_is_reported_and_leaves_the_imports() {
     };
     case(pod("Running", &failure(true)), "ImportSourceNotFound", &[]);
     let delete = [Cleanup::DeletePod];
-    case(pod("Running", &failure(false)), "ImportSourceNotFound", &delete);
-    case(pod("Failed", &failure(true)), "ImportSourceNotFound", &delete);
+    case(
+        pod("Running", &failure(false)),
+        "ImportSourceNotFound",
+        &delete,
+    );
+    case(
+        pod("Failed", &failure(true)),
+        "ImportSourceNotFound",
+        &delete,
+    );
     case(reported("sha256:zz"), "ImportFailed", &delete);
     case(reported("../../etc"), "ImportFailed", &delete);
-    case(pod("Succeeded", &json!({"exitCode": 0, "message": "x"})), "ImportFailed", &delete);
+    case(
+        pod("Succeeded", &json!({"exitCode": 0, "message": "x"})),
+        "ImportFailed",
+        &delete,
+    );
 }
 
 #[test]
 fn old_imports_are_deleted_beyond_the_number_to_keep() {
-    let digests: Vec<String> = (1..=5).map(|one| OLD.replace('1', &one.to_string())).collect();
+    let digests: Vec<String> = (1..=5)
+        .map(|one| OLD.replace('1', &one.to_string()))
+        .collect();
     let imports = |current: usize| {
         let mut observed = observe(with_status(imported(&digests[current], NOW)));
         let days = (1..=5).rev().map(|day| format!("2026-11-0{day}T00:00:00Z"));
         let all = digests.iter().zip(days);
-        observed.imports = all.map(|(digest, day)| import(digest, "Succeeded", &day)).collect();
+        observed.imports = all
+            .map(|(digest, day)| import(digest, "Succeeded", &day))
+            .collect();
         observed.managed = Managed::Ours(Some(import_name("debian", &digests[current])));
         observed
     };
@@ -239,14 +279,27 @@ fn what_cannot_be_carried_out_is_refused() {
         assert_eq!(found.up_to_date.reason, "ImportNotSupported");
         assert!(found.up_to_date.message.contains(part), "{found:#?}");
     };
-    case("/spec/schedule", json!("* * *"), "spec.schedule: it has 3 fields");
+    case(
+        "/spec/schedule",
+        json!("* * *"),
+        "spec.schedule: it has 3 fields",
+    );
     let none = json!({});
-    case("/spec/template/spec/source", none, "spec.source: give one of");
+    case(
+        "/spec/template/spec/source",
+        none,
+        "spec.source: give one of",
+    );
     let mut observed = observe(cron());
     observed.managed = Managed::Foreign;
     let found = plan(&observed);
     assert_eq!(found.steps, []);
-    assert!(found.up_to_date.message.contains("debian was not made by this object"));
+    assert!(
+        found
+            .up_to_date
+            .message
+            .contains("debian was not made by this object")
+    );
 }
 
 #[test]
@@ -291,8 +344,15 @@ fn data_volume_is_the_template_with_the_version() {
 #[test]
 fn status_has_both_conditions() {
     let observed = observe(cron());
-    let found = status(&plan(&observed), &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(observed.now));
-    let kinds: Vec<&str> = found.conditions.iter().map(|one| one.type_.as_str()).collect();
+    let found = status(
+        &plan(&observed),
+        &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(observed.now),
+    );
+    let kinds: Vec<&str> = found
+        .conditions
+        .iter()
+        .map(|one| one.type_.as_str())
+        .collect();
     assert_eq!(kinds, ["Progressing", "UpToDate"]);
     assert_eq!(json!(found)["sourceFormat"], "pvc");
 }
