@@ -47,6 +47,11 @@ pub(crate) enum ImportError {
          give its checksum"
     )]
     NoLength,
+    #[error(
+        "the server does not name the version of the file (ETag or Last-Modified), so a change could \
+         not be noticed"
+    )]
+    NoVersion,
     #[error("the file is a web page and not a disk image: use the address of the file itself")]
     WebPage,
     #[error("the file is empty")]
@@ -91,7 +96,11 @@ impl ImportError {
     /// The reason for conditions and events.
     pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::Address { .. } | Self::NoLength | Self::WebPage | Self::Redirects(_) => {
+            Self::Address { .. }
+            | Self::NoLength
+            | Self::NoVersion
+            | Self::WebPage
+            | Self::Redirects(_) => {
                 Reason::ImportSourceNotUsable
             }
             Self::NotFound { .. } => Reason::ImportSourceNotFound,
@@ -136,6 +145,7 @@ impl ImportError {
             Self::Address { .. }
             | Self::Redirects(_)
             | Self::NoLength
+            | Self::NoVersion
             | Self::WebPage
             | Self::Empty
             | Self::Checksum { .. }

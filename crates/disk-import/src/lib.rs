@@ -29,6 +29,7 @@ mod qcow2;
 mod s3;
 mod source;
 mod upload;
+mod version;
 
 use checksum::Checksum;
 use error::ImportError;

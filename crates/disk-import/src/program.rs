@@ -19,7 +19,7 @@ use crate::fetch::{Fetch, OpenEnd, Patience};
 use crate::pipeline::{Import, Pipeline};
 use crate::progress::log;
 use crate::source::{Credentials, WebSource};
-use crate::{Checksum, ImportError, files, upload};
+use crate::{Checksum, ImportError, files, upload, version};
 
 const OWN: &str = "/proc/self/exe";
 /// The longest file of credentials, headers or certificates.
@@ -78,7 +78,7 @@ enum Source {
 }
 
 #[derive(Debug, Args)]
-struct Http {
+pub(crate) struct Http {
     /// Address, http or https
     url: String,
     /// Checksum of the file, as sha256:HEX or sha512:HEX
@@ -86,7 +86,7 @@ struct Http {
     checksum: Option<Checksum>,
     /// Directory with PEM files of authorities to trust besides the public ones
     #[arg(long)]
-    authorities: Option<PathBuf>,
+    pub(crate) authorities: Option<PathBuf>,
     /// Directory with the files accessKeyId and secretKey: user and password
     #[arg(long)]
     credentials: Option<PathBuf>,
@@ -99,7 +99,7 @@ struct Http {
 }
 
 #[derive(Debug, Args)]
-struct S3 {
+pub(crate) struct S3 {
     /// Address: s3://BUCKET/KEY, or http or https
     url: String,
     /// Checksum of the object, as sha256:HEX or sha512:HEX
@@ -107,7 +107,7 @@ struct S3 {
     checksum: Option<Checksum>,
     /// Directory with PEM files of authorities to trust besides the public ones
     #[arg(long)]
-    authorities: Option<PathBuf>,
+    pub(crate) authorities: Option<PathBuf>,
     /// Directory with the files accessKeyId and secretKey
     #[arg(long)]
     credentials: Option<PathBuf>,
@@ -116,10 +116,14 @@ struct S3 {
 /// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
     let mut words = std::env::args_os();
-    if words.nth(1).is_some_and(|word| word == CONFINED) {
+    let verb = words.nth(1);
+    if verb.as_ref().is_some_and(|word| word == CONFINED) {
         let words: Vec<OsString> = words.collect();
         log(format_args!("{}", become_confined(&words)));
         return ExitCode::from(2);
+    }
+    if verb.is_some_and(|word| word == version::VERB) {
+        return version::main(words);
     }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -140,11 +144,16 @@ pub fn main() -> ExitCode {
             (report, ExitCode::FAILURE)
         }
     };
+    self::report(&report, &termination_log);
+    code
+}
+
+/// Writes the termination message.
+pub(crate) fn report(report: &Report, termination_log: &Path) {
     log(format_args!("{}", report.message));
-    if let Err(error) = fs::write(&termination_log, report.text()) {
+    if let Err(error) = fs::write(termination_log, report.text()) {
         log(format_args!("write {}: {error}", termination_log.display()));
     }
-    code
 }
 
 fn run(arguments: Arguments) -> Result<u64, ImportError> {
@@ -179,7 +188,7 @@ fn run(arguments: Arguments) -> Result<u64, ImportError> {
     }
 }
 
-fn web(http: &Http) -> Result<WebSource, ImportError> {
+pub(crate) fn web(http: &Http) -> Result<WebSource, ImportError> {
     let credentials = http.credentials.as_deref().map(credentials).transpose()?;
     let mut headers = http.headers.clone();
     for directory in &http.headers_from {
@@ -190,7 +199,7 @@ fn web(http: &Http) -> Result<WebSource, ImportError> {
     WebSource::new(&http.url, credentials.as_ref(), &headers)
 }
 
-fn bucket(s3: &S3) -> Result<WebSource, ImportError> {
+pub(crate) fn bucket(s3: &S3) -> Result<WebSource, ImportError> {
     let credentials = s3.credentials.as_deref().map(credentials).transpose()?;
     WebSource::in_bucket(&s3.url, credentials.as_ref(), Timestamp::now)
 }
@@ -200,14 +209,7 @@ fn download(
     authorities: Option<&Path>,
     import: Import,
 ) -> Result<u64, ImportError> {
-    let authorities = match authorities {
-        Some(directory) => contents(directory)?,
-        None => Vec::new(),
-    };
-    let network = Network::new(&authorities).map_err(|problem| ImportError::Address {
-        address: source.url.host_str().unwrap_or_default().to_owned(),
-        problem: format!("its authorities: {problem}"),
-    })?;
+    let network = network(source, authorities)?;
     let open_end = match import.checksum {
         Some(_) => OpenEnd::Accepted,
         None => OpenEnd::Refused,
@@ -227,6 +229,21 @@ fn download(
         .map_err(io_failed("start the runtime"))?;
     runtime.block_on(fetch.run(&mut pipeline))?;
     pipeline.finish()
+}
+
+/// Connections that trust the public authorities and those in a directory.
+pub(crate) fn network(
+    source: &WebSource,
+    authorities: Option<&Path>,
+) -> Result<Network, ImportError> {
+    let authorities = match authorities {
+        Some(directory) => contents(directory)?,
+        None => Vec::new(),
+    };
+    Network::new(&authorities).map_err(|problem| ImportError::Address {
+        address: source.url.host_str().unwrap_or_default().to_owned(),
+        problem: format!("its authorities: {problem}"),
+    })
 }
 
 fn credentials(directory: &Path) -> Result<Credentials, ImportError> {

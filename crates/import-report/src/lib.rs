@@ -39,6 +39,16 @@ impl Report {
         }
     }
 
+    /// The version of a source, as a digest.
+    pub fn version(digest: String) -> Self {
+        Self {
+            reason: None,
+            message: digest,
+            transient: false,
+            disk_bytes: None,
+        }
+    }
+
     /// Shortens the message if necessary.
     pub fn failure(reason: &str, mut message: String, transient: bool) -> Self {
         message.retain(|one| !one.is_control());
@@ -86,6 +96,7 @@ mod tests {
         for report in [
             Report::failure("ImportFailed", "no \"space\"\n".to_owned(), true),
             Report::success(5),
+            Report::version("sha256:0".to_owned()),
         ] {
             assert_eq!(Report::read(&report.text()).unwrap(), report);
         }

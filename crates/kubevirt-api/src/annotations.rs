@@ -36,6 +36,8 @@ pub const IMPORT_CHECKSUM: &str = "ferrovirt.io/import-checksum";
 pub const IMPORT_RESTARTS: &str = "ferrovirt.io/import-restarts";
 /// On importer pods: the UID of the claim that the pod fills.
 pub const IMPORT_CLAIM: &str = "ferrovirt.io/import-claim";
+/// On data volumes of periodic imports: the version of the image, as sha256:DIGITS.
+pub const IMPORT_DIGEST: &str = "ferrovirt.io/import-digest";
 /// On claims of data volumes that name a data source: what it stood for when the claim was created, as pvc/NAME or
 /// snapshot/NAME.
 pub const COPIED_FROM: &str = "ferrovirt.io/copied-from";

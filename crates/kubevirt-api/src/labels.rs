@@ -164,6 +164,8 @@ pub const DEBUG_LOGS: &str = "debugLogs";
 pub const VIRTIOFSD_DEBUG_LOGS: &str = "virtiofsdDebugLogs";
 /// On claims: importer webhook fills PVC fields; value: true.
 pub const CDI_APPLY_STORAGE_PROFILE: &str = "cdi.kubevirt.io/applyStorageProfile";
+/// On data volumes and data sources: the name of the periodic import that made them.
+pub const CDI_DATA_IMPORT_CRON: &str = "cdi.kubevirt.io/dataImportCron";
 
 /// Keys that only our own components may put on a VMI.
 pub const RESERVED_ON_VMI: &[&str] = &[

@@ -41,6 +41,7 @@ pub mod restore;
 pub mod snapshot;
 
 pub mod cdi_config;
+pub mod data_import_cron;
 pub mod data_source;
 pub mod data_volume_status;
 pub mod storage_profile;

@@ -7,6 +7,8 @@ mod clones;
 mod cluster;
 #[path = "controllers/container_disks.rs"]
 mod container_disks;
+#[path = "controllers/data_import_crons.rs"]
+mod data_import_crons;
 #[path = "controllers/data_sources.rs"]
 mod data_sources;
 #[path = "controllers/data_volumes.rs"]

@@ -170,30 +170,43 @@ impl<C: Connect> Fetch<'_, C> {
             {
                 return Err(ImportError::Changed);
             }
-            StatusCode::NOT_FOUND | StatusCode::GONE => {
-                let status = status.as_u16();
-                return Err(ImportError::NotFound { host, status });
-            }
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                let status = status.as_u16();
-                return Err(ImportError::Refused { host, status });
-            }
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
-                let status = status.as_u16();
-                return Err(ImportError::Status { host, status });
-            }
-            _ if status.is_server_error() => {
-                let status = status.as_u16();
-                return Err(ImportError::Status { host, status });
-            }
-            _ => {
-                return Err(ImportError::Address {
-                    address: self.source.url.host_str().unwrap_or_default().to_owned(),
-                    problem: format!("the server answers {}", status.as_u16()),
-                });
-            }
+            _ => return Err(self.refused(host, status)),
         }
         self.body(response, state, sink).await
+    }
+
+    /// What distinguishes this version of the file from others. Its content is not read.
+    pub(crate) async fn version(&self) -> Result<String, ImportError> {
+        let tasks = TaskTracker::new();
+        let (host, response) = self.open(&tasks, &State::default()).await?;
+        if response.status() != StatusCode::OK {
+            return Err(self.refused(host, response.status()));
+        }
+        let entity = Entity::whole(&response);
+        let validator = entity.validator.as_ref();
+        let validator = validator.and_then(|validator| validator.to_str().ok());
+        let validator = validator.ok_or(ImportError::NoVersion)?;
+        let total = entity.total.unwrap_or_default();
+        Ok(format!("{validator} {total}"))
+    }
+
+    /// The error of a response without the file.
+    fn refused(&self, host: String, status: StatusCode) -> ImportError {
+        let code = status.as_u16();
+        match status {
+            StatusCode::NOT_FOUND | StatusCode::GONE => ImportError::NotFound { host, status: code },
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                ImportError::Refused { host, status: code }
+            }
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
+                ImportError::Status { host, status: code }
+            }
+            _ if status.is_server_error() => ImportError::Status { host, status: code },
+            _ => ImportError::Address {
+                address: self.source.url.host_str().unwrap_or_default().to_owned(),
+                problem: format!("the server answers {code}"),
+            },
+        }
     }
 
     /// Requests the rest of the file, following redirects.

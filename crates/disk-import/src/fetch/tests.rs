@@ -329,3 +329,32 @@ async fn every_request_to_the_server_of_a_bucket_is_signed() {
     assert!(!outcome.requests[0].contains("authorization: "));
     assert!(outcome.requests[0].contains("host: s3.amazonaws.com\r\n"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn version_follows_the_tag_and_reads_no_content() {
+    let version = async |reply: Reply| {
+        let server = Server {
+            replies: Arc::default(),
+        };
+        server.replies.script.lock().await.push_back(reply);
+        let source = WebSource::new("http://host/file", None, &[]).unwrap();
+        let fetch = Fetch {
+            connect: &server,
+            source: &source,
+            patience: Patience::default(),
+            open_end: OpenEnd::Accepted,
+        };
+        fetch.version().await
+    };
+    let tagged = |tag| Whole { bytes: 0, tag };
+    assert_eq!(version(tagged(TAG)).await.unwrap(), "\"a\" 36");
+    assert_eq!(version(Hang { bytes: 0 }).await.unwrap(), "\"a\" 36");
+    assert_eq!(version(tagged(OTHER)).await.unwrap(), "\"b\" 36");
+    let dated = "Last-Modified: Wed, 25 Nov 2026 12:00:00 GMT\r\n";
+    let found = version(tagged(dated)).await.unwrap();
+    assert_eq!(found, "Wed, 25 Nov 2026 12:00:00 GMT 36");
+    let error = version(tagged("")).await.unwrap_err();
+    assert!(matches!(error, ImportError::NoVersion), "{error:?}");
+    let error = version(status(404)).await.unwrap_err();
+    assert!(matches!(error, ImportError::NotFound { .. }), "{error:?}");
+}

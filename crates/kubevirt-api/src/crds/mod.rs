@@ -68,6 +68,10 @@ pub const IMPORTER: &[(&str, &str)] = &[
         include_str!("../../../../deploy/importer/cdiconfigs.cdi.kubevirt.io.yaml"),
     ),
     (
+        "dataimportcrons.cdi.kubevirt.io",
+        include_str!("../../../../deploy/importer/dataimportcrons.cdi.kubevirt.io.yaml"),
+    ),
+    (
         "datasources.cdi.kubevirt.io",
         include_str!("../../../../deploy/importer/datasources.cdi.kubevirt.io.yaml"),
     ),

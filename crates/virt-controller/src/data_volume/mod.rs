@@ -1,7 +1,8 @@
 //! The controller of data volumes: creates the claim of each, populates it with a pod, and reports the
-//! progress. [`upload`] is a controller of its own: it receives disks that clients send.
+//! progress. Two controllers of their own are here: [`upload`] receives disks that clients send, and [`cron`] imports an
+//! image again when it changes.
 //!
-//! Both work only while the definition of data volumes has the label of our installation; where CDI defines
+//! All work only while the definition of data volumes has the label of our installation; where CDI defines
 //! them, CDI populates the claims.
 //!
 //! **Invariants**: a claim that is marked as populated is never written again; the pod and the claim belong
@@ -9,6 +10,7 @@
 
 mod act;
 mod claim;
+mod cron;
 mod ended;
 mod named;
 mod observe;
@@ -96,11 +98,13 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
     let definitions = wiring.caches.importer.store();
     let receiving = wiring.settings.uploads == Uploads::Received;
     let uploads = receiving.then(|| upload::register(wiring, &pods, &definitions));
+    let crons = cron::register(wiring, &pods);
     let (queue, of_upload) = (gate.clone(), uploads.clone());
     wiring.watch(config, &pods, move |pod: &ImporterPod| {
         if let Some(owner) = Key::of_controller(pod, Whole::KIND) {
             queue.add(owner, POD);
         }
+        crons.pod_changed(pod);
         if let Some(of_upload) = &of_upload {
             of_upload.pod_changed(pod);
         }

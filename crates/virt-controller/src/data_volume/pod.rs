@@ -93,6 +93,37 @@ struct Head {
     priority: Option<String>,
 }
 
+/// What a pod is rendered from that finds out the version of a source.
+#[derive(Debug)]
+pub(super) struct VersionInput<'a> {
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) owner: Value,
+    pub(super) source: &'a Source,
+    pub(super) settings: &'a Settings,
+}
+
+/// The pod that finds out the version of a source, which is a file, an object or an image.
+pub(super) fn render_version(input: VersionInput<'_>) -> Pod {
+    let mut parts = Parts::default();
+    parts.argue(&["version"]);
+    match input.source {
+        Source::Web { http, .. } => web(&mut parts, http, None),
+        Source::Bucket { object, .. } => bucket(&mut parts, object, None),
+        Source::Image(reference) => image(&mut parts, reference, "Always"),
+        // They have no version.
+        Source::Claim(_) | Source::Snapshot(_) | Source::Blank | Source::Upload => {}
+    }
+    let head = Head {
+        name: input.name,
+        namespace: Some(input.namespace),
+        owner: input.owner,
+        annotations: json!({}),
+        priority: None,
+    };
+    pod(head, &parts, input.settings)
+}
+
 /// `None` while the size of the claim is unknown.
 pub(super) fn render(input: &Input<'_>) -> Option<Pod> {
     let whole = input.whole;
@@ -214,11 +245,7 @@ fn source(parts: &mut Parts, input: &Input<'_>) {
         Source::Snapshot(_) => parts.argue(&["expand"]),
         Source::Web { http, checksum } => web(parts, http, checksum.as_deref()),
         Source::Bucket { object, checksum } => bucket(parts, object, checksum.as_deref()),
-        Source::Image(reference) => {
-            let image = json!({"reference": reference, "pullPolicy": "IfNotPresent"});
-            parts.mount("source", ("image", image), SOURCE, true);
-            parts.argue(&["image", SOURCE]);
-        }
+        Source::Image(reference) => image(parts, reference, pull_policy(input.whole)),
         Source::Claim(name) => {
             let claim = json!({"claimName": name, "readOnly": true});
             if input.source.is_some_and(claim::is_block) {
@@ -235,6 +262,21 @@ fn source(parts: &mut Parts, input: &Input<'_>) {
             }
         }
     }
+}
+
+/// A version that was found on one node must not be taken from an older copy on another.
+fn pull_policy(whole: &DataVolume) -> &'static str {
+    if whole.annotations().contains_key(annotations::IMPORT_DIGEST) {
+        "Always"
+    } else {
+        "IfNotPresent"
+    }
+}
+
+fn image(parts: &mut Parts, reference: &str, pull_policy: &str) {
+    let image = json!({"reference": reference, "pullPolicy": pull_policy});
+    parts.mount("source", ("image", image), SOURCE, true);
+    parts.argue(&["image", SOURCE]);
 }
 
 fn web(parts: &mut Parts, http: &DataVolumeSourceHttp, checksum: Option<&str>) {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kubevirt_api::annotations;
+use kubevirt_api::{annotations, labels};
 use kubevirt_api::conditions::{self, Condition};
 use kubevirt_api::data_volume_status::{
     DataVolume as WholeDataVolume, DataVolumeCondition, DataVolumeConditionType, DataVolumePhase,
@@ -114,6 +114,8 @@ pub(crate) struct DataVolume {
     pub(crate) metadata: ObjectMeta,
     pub(crate) phase: DataVolumePhase,
     pub(crate) conditions: Vec<DataVolumeCondition>,
+    /// The name of the periodic import that made it.
+    pub(crate) cron: Option<String>,
     /// All of it, until its claim is populated.
     pub(crate) unfinished: Option<Box<WholeDataVolume>>,
 }
@@ -127,7 +129,10 @@ impl From<WholeDataVolume> for DataVolume {
         let is_finished = phase == Some(DataVolumePhase::Succeeded);
         let unfinished = (!is_finished).then(|| Box::new(volume.clone()));
         let status = volume.status.unwrap_or_default();
+        let marks = volume.metadata.labels.as_ref();
+        let cron = marks.and_then(|marks| marks.get(labels::CDI_DATA_IMPORT_CRON));
         Self {
+            cron: cron.cloned(),
             metadata: super::slim(volume.metadata, Labels::Dropped, &[]),
             phase: status.phase.unwrap_or_default(),
             conditions: status.conditions,

@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 
 use super::*;
 use super::{
-    data_sources, data_volumes, exports, imports, instancetypes, snapshots, storage_profiles,
+    data_import_crons, data_sources, data_volumes, exports, imports, instancetypes, snapshots, storage_profiles,
     uploads,
 };
 
@@ -330,6 +330,16 @@ async fn data_sources_survive_a_crash_at_every_failpoint() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn periodic_imports_survive_a_crash_at_every_failpoint() {
+    for name in names("cron/") {
+        let mut cluster = TestCluster::new().await;
+        cluster.install_own_importer().await;
+        check(&mut cluster, name, data_import_crons::followed).await;
+        cluster.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn storage_profiles_survive_a_crash_at_every_failpoint() {
     for name in names("storage-profile/") {
         let mut cluster = TestCluster::new().await;
@@ -373,6 +383,7 @@ fn every_failpoint_has_a_scenario() {
         "vmi/",
         "replica-set/",
         "migration/",
+        "cron/",
         "data-source/",
         "data-volume/",
         "storage-profile/",

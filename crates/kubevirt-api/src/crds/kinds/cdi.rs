@@ -7,6 +7,7 @@ use crate::{
         definition::{Column, Definition, Object, Scope, StatusIs, Version},
         rules, structural,
     },
+    data_import_cron::{DataImportCron, DataImportCronSpec, DataImportCronStatus},
     data_source::{DataSource, DataSourceSpec, DataSourceStatus},
     data_volume::DataVolumeSpec,
     data_volume_status::{DataVolume, DataVolumeStatus},
@@ -15,7 +16,7 @@ use crate::{
 };
 
 pub(super) fn rows() -> Vec<Definition> {
-    vec![config(), data_sources(), data_volumes(), storage_profiles()]
+    vec![config(), data_import_crons(), data_sources(), data_volumes(), storage_profiles()]
 }
 
 /// Only what clients read. Settings of CDI are unknown fields here, as nothing would follow them.
@@ -52,6 +53,32 @@ fn config() -> Definition {
         scale: None,
         columns: vec![
             Column::text("Proxy", ".status.uploadProxyURL"),
+            Column::age(),
+        ],
+    }
+}
+
+fn data_import_crons() -> Definition {
+    let mut spec = structural::of_spec::<DataImportCronSpec>();
+    spec["required"] = serde_json::json!(["managedDataSource", "schedule", "template"]);
+    let schema = Object::new("An image that is imported again whenever it changes.")
+        .required("spec", spec)
+        .optional("status", structural::of_status::<DataImportCronStatus>())
+        .schema();
+    Definition {
+        group: DataImportCron::GROUP,
+        kind: DataImportCron::KIND,
+        plural: DataImportCron::PLURAL,
+        singular: "dataimportcron",
+        short_names: &["dic", "dics"],
+        categories: &["all"],
+        scope: Scope::Namespaced,
+        label: None,
+        versions: vec![Version::stored(DataImportCron::VERSION, &schema)],
+        status: StatusIs::Subresource,
+        scale: None,
+        columns: vec![
+            Column::text("Format", ".status.sourceFormat"),
             Column::age(),
         ],
     }
