@@ -12,7 +12,7 @@ use crate::{
         guestfs, image_upload,
         log_verbosity::{AdmCommand, log_verbosity},
         logs, memory_dump, migrate, object_graph, permitted_devices, port_forward, power, run_vm,
-        ssh, top, ui, usbredir, version, vm_export, vnc, volumes, why,
+        ssh, template, top, ui, usbredir, version, vm_export, vnc, volumes, why,
     },
     connect::{Cluster, connect},
     create,
@@ -110,6 +110,11 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
             return version::version(None, printer, *output)
                 .await
                 .map(succeeded);
+        }
+        Command::Objects(ObjectCommand::Template(flags)) => {
+            if let Some(done) = template::without_server(printer, flags) {
+                return done.map(succeeded);
+            }
         }
         Command::Create(create) => {
             return create::create(printer, &cli.connection, create).map(succeeded);
@@ -215,8 +220,8 @@ pub(crate) async fn run_on(
 async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer) -> Result<()> {
     use ObjectCommand::{
         AddVolume, Adm, Credentials, EvacuateCancel, Expand, Expose, Guestfs, ImageUpload, Logs,
-        MemoryDump, Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Run, Top,
-        Usbredir, VmExport,
+        MemoryDump, Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Run,
+        Template, Top, Usbredir, VmExport,
     };
     match command {
         Expose(flags) => expose::expose(cluster, printer, flags).await,
@@ -238,6 +243,7 @@ async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer
         RemoveVolume(flags) => volumes::remove(cluster, printer, flags).await,
         Migrate(flags) => migrate::migrate(cluster, printer, flags).await,
         MigrateCancel(flags) => migrate::cancel(cluster, printer, flags).await,
+        Template(flags) => template::template(cluster, printer, flags).await,
         EvacuateCancel(flags) => migrate::cancel_evacuation(cluster, printer, flags).await,
         ObjectGraph(flags) => object_graph::object_graph(cluster, printer, flags).await,
         Run(flags) => Box::pin(run_vm::run_vm(cluster, printer, flags)).await,
