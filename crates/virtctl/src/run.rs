@@ -63,21 +63,17 @@ pub fn main() -> ExitCode {
 
 /// Runs the command; a signal ends it by dropping it, which restores the terminal and removes unfinished files.
 async fn until_interrupted(cli: Cli, printer: Printer) -> Result<ExitCode> {
-    let waits_itself = matches!(
-        cli.command,
-        Command::Ssh(_) | Command::Scp(_) | Command::Objects(ObjectCommand::Guestfs(_))
-    );
-    let interrupted = async {
-        if waits_itself {
-            std::future::pending().await
-        } else {
-            signals::interrupted().await
-        }
+    let waits_itself = match &cli.command {
+        Command::Ssh(_) | Command::Scp(_) | Command::Objects(ObjectCommand::Guestfs(_)) => true,
+        Command::Objects(ObjectCommand::VmExport(flags)) => flags.downloads(),
+        Command::Objects(ObjectCommand::MemoryDump(flags)) => flags.downloads(),
+        _ => false,
     };
-    tokio::select! {
-        biased;
-        interrupted = interrupted => Err(interrupted),
-        ended = Box::pin(run(cli, printer)) => ended,
+    let ended = Box::pin(run(cli, printer));
+    if waits_itself {
+        ended.await
+    } else {
+        signals::unless_interrupted(ended).await
     }
 }
 
@@ -111,13 +107,13 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
                 .await
                 .map(succeeded);
         }
+        Command::Create(create) => {
+            return create::create(printer, &cli.connection, create).map(succeeded);
+        }
         Command::Objects(ObjectCommand::Template(flags)) => {
             if let Some(done) = template::without_server(printer, flags) {
                 return done.map(succeeded);
             }
-        }
-        Command::Create(create) => {
-            return create::create(printer, &cli.connection, create).map(succeeded);
         }
         Command::Why(Why { causes: true, .. }) => {
             why::list(printer);
@@ -243,10 +239,10 @@ async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer
         RemoveVolume(flags) => volumes::remove(cluster, printer, flags).await,
         Migrate(flags) => migrate::migrate(cluster, printer, flags).await,
         MigrateCancel(flags) => migrate::cancel(cluster, printer, flags).await,
-        Template(flags) => template::template(cluster, printer, flags).await,
         EvacuateCancel(flags) => migrate::cancel_evacuation(cluster, printer, flags).await,
         ObjectGraph(flags) => object_graph::object_graph(cluster, printer, flags).await,
         Run(flags) => Box::pin(run_vm::run_vm(cluster, printer, flags)).await,
+        Template(flags) => template::template(cluster, printer, flags).await,
         Top(flags) => top::top(cluster, printer, flags).await,
         Usbredir(flags) => usbredir::usbredir(cluster, printer, flags).await,
     }
