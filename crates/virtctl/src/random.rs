@@ -21,9 +21,9 @@ pub(crate) fn suffix() -> String {
 
 /// A number below `count`, from the random numbers of the system; 0 for 0.
 pub(crate) fn below(count: usize) -> usize {
-    let [first, .., a, b, c, d, e, f, g] = *uuid::Uuid::new_v4().as_bytes();
-    // The bytes between have the version and the variant of the UUID.
-    let number = u64::from_be_bytes([first, a, b, c, d, e, f, g]);
+    // The bits above are the version and the variant of the UUID.
+    let bits = uuid::Uuid::new_v4().as_u128() & u128::from(u64::MAX >> 2);
+    let number = u64::try_from(bits).unwrap_or_default();
     let count = u64::try_from(count).unwrap_or(u64::MAX);
     let chosen = number.checked_rem(count).unwrap_or_default();
     usize::try_from(chosen).unwrap_or_default()

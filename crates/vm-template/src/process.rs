@@ -59,11 +59,12 @@ pub fn process(
     template: &VirtualMachineTemplate,
     values: Values<'_>,
 ) -> Result<Processed, Vec<Problem>> {
+    let Values { given, choose } = values;
     let spec = &template.spec;
-    let mut problems = unknown(template, values.given);
+    let mut problems = unknown(template, given);
     let mut known = BTreeMap::new();
     for (i, one) in spec.parameters.iter().enumerate() {
-        match value(one, values.given, values.choose) {
+        match value(one, given, choose) {
             Ok(value) => drop(known.insert(one.name.as_str(), value)),
             Err((member, detail)) => {
                 problems.push(Problem::new(

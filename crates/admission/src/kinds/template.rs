@@ -19,7 +19,7 @@ use vm_template::{
 
 use super::{
     kind::{Check, Kind, Problem, TypedRequest},
-    refusals::{is_empty, requires_gate},
+    refusals::requires_gate,
 };
 
 type Request<'a> = TypedRequest<'a, VirtualMachineTemplate>;

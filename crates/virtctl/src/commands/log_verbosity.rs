@@ -70,7 +70,7 @@ pub struct LogVerbosity {
     #[arg(long, value_name = "0-9", num_args = 0..=1, require_equals = true,
           default_missing_value = SHOW, value_parser = clap::value_parser!(u8).range(0..=10))]
     pub virt_operator: Option<u8>,
-    /// Print the verbosities as a map, or the KubeVirt object that was changed, in this format
+    /// Print the verbosities as a map, or the object that was changed, in this format
     #[arg(long, short, value_enum, value_name = "FORMAT")]
     pub output: Option<ObjectOutput>,
 }

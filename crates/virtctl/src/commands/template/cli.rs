@@ -33,13 +33,15 @@ has the subresource for that; otherwise the VM is made with your own rights.")]
         after_help = "Example: virtctl template create --name golden --vm-name web --vm-namespace tests"
     )]
     Create(Create),
-    /// Print a Template of OpenShift as a template of VMs
-    #[command(after_help = "\
+    #[command(
+        about = "Print a Template of OpenShift as a template of VMs",
+        after_help = "\
 Examples:
   virtctl template convert fedora | kubectl apply -f -
   virtctl template convert --file fedora-template.yaml -o json
 
-Objects of the template besides its VM are left out, with a warning for each.")]
+Objects of the template besides its VM are left out, with a warning for each."
+    )]
     Convert(Convert),
 }
 
