@@ -116,18 +116,7 @@ pub fn run(container: &str, attempt: u32) {
 
 fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
     sealed::ensure()?;
-    let failed = |source: io::Error| CreateError::Namespace { source };
-    signals::reset().map_err(failed)?;
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| failed(errno.into()))?;
-    // SAFETY: this process has one thread and shares no descriptor table.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
-        .map_err(|errno| failed(errno.into()))?;
-    mount_change(
-        "/",
-        MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
-    )
-    .map_err(|errno| failed(errno.into()))?;
-
+    isolate()?;
     let sandbox: Sandbox = read(Path::new(layout::SANDBOX_FILE))?;
     let mut spec: ContainerSpec = read(&layout::spec_file(container))?;
     let pod_dir = std::env::current_dir().map_err(|source| CreateError::Prepare {
@@ -143,16 +132,7 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
         })?;
         Ok(path)
     };
-    for mount in &spec.mounts {
-        if !mount.source.exists() {
-            return Err(CreateError::MissingMount {
-                source_path: mount.source.clone(),
-            });
-        }
-    }
-    for device in &spec.devices {
-        find_device(device)?;
-    }
+    check_sources(&spec)?;
     let (upper, work, runtime) = (dir("upper")?, dir("work")?, dir("oci")?);
     let mut termination_file = pod_dir.join(layout::termination_file(container));
     let users = match sandbox.first_user {
@@ -237,6 +217,35 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
     write(&attempt_dir.join(INIT_FILE), &record)?;
     created.start()?;
     Ok(process)
+}
+
+/// Lets this process end with the supervisor, and gives it a mount namespace of its own.
+fn isolate() -> Result<(), CreateError> {
+    let failed = |source: io::Error| CreateError::Namespace { source };
+    signals::reset().map_err(failed)?;
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| failed(errno.into()))?;
+    // SAFETY: this process has one thread and shares no descriptor table.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
+        .map_err(|errno| failed(errno.into()))?;
+    mount_change(
+        "/",
+        MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
+    )
+    .map_err(|errno| failed(errno.into()))
+}
+
+/// Everything of the host that the container needs must be there.
+fn check_sources(spec: &ContainerSpec) -> Result<(), CreateError> {
+    let missing = spec.mounts.iter().find(|mount| !mount.source.exists());
+    if let Some(mount) = missing {
+        return Err(CreateError::MissingMount {
+            source_path: mount.source.clone(),
+        });
+    }
+    let devices = spec.devices.iter();
+    devices
+        .map(find_device)
+        .try_for_each(|found| found.map(drop))
 }
 
 /// Written by the helper to the attempt's directory, for a later supervisor.

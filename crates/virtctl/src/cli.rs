@@ -440,6 +440,14 @@ pub struct Made {
     pub output: Option<ObjectOutput>,
 }
 
+/// What is printed of an object that was changed.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Changed {
+    /// Print the object that was changed, in this format, instead of a message
+    #[arg(long, short, value_enum, value_name = "FORMAT")]
+    pub output: Option<ObjectOutput>,
+}
+
 impl From<Output> for ObjectOutput {
     fn from(output: Output) -> Self {
         match output {

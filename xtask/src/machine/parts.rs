@@ -85,8 +85,7 @@ fn built(directory: &Path, name: &str) -> Result<PathBuf> {
 /// The file itself, as a link may lead out of the archive.
 fn in_path(name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").context("PATH is not set")?;
-    let found = std::env::split_paths(&path).map(|directory| directory.join(name));
-    let found = found.filter_map(|file| file.canonicalize().ok()).next();
+    let found = std::env::split_paths(&path).find_map(|dir| dir.join(name).canonicalize().ok());
     found.with_context(|| format!("{name} is not in PATH"))
 }
 
@@ -94,9 +93,10 @@ fn write(files: &[(String, PathBuf)], to: &Path) -> Result<()> {
     let file = File::create(to).with_context(|| format!("make {}", to.display()))?;
     let mut archive = tar::Builder::new(file);
     for (name, path) in files {
-        let added = match path.is_dir() {
-            true => archive.append_dir_all(name, path),
-            false => archive.append_path_with_name(path, name),
+        let added = if path.is_dir() {
+            archive.append_dir_all(name, path)
+        } else {
+            archive.append_path_with_name(path, name)
         };
         added.with_context(|| format!("add {}", path.display()))?;
     }
