@@ -21,7 +21,7 @@ use crate::ImportError;
 use crate::error::io_failed;
 
 /// The name that a guest's disk has in a volume.
-const NAME: &str = "disk.img";
+pub(crate) const NAME: &str = "disk.img";
 /// Its name until it is complete.
 const DRAFT: &str = ".disk.img.import";
 /// Zeros are found in blocks of this size.

@@ -73,6 +73,8 @@ pub(crate) enum ImportError {
     TooLong { room: u64 },
     #[error("there is no disk in the image: {0}")]
     NoDisk(String),
+    #[error("the volume has no disk: it holds no file disk.img")]
+    NoDiskOnVolume,
     #[error("no space left to write {what}")]
     NoSpace { what: &'static str },
     #[error("{what}")]
@@ -106,7 +108,8 @@ impl ImportError {
             | Self::Compression { .. }
             | Self::Header(_)
             | Self::Damaged(_)
-            | Self::NoDisk(_) => Reason::DiskImageInvalid,
+            | Self::NoDisk(_)
+            | Self::NoDiskOnVolume => Reason::DiskImageInvalid,
             Self::Forbidden(_) | Self::Reference(_) => Reason::DiskImageForbidden,
             Self::TooLarge { .. } | Self::TooLong { .. } => Reason::DiskDoesNotFit,
             Self::NoSpace { .. } | Self::Io { .. } | Self::Conversion { .. } => {
@@ -143,7 +146,8 @@ impl ImportError {
             | Self::Damaged(_)
             | Self::TooLarge { .. }
             | Self::TooLong { .. }
-            | Self::NoDisk(_) => false,
+            | Self::NoDisk(_)
+            | Self::NoDiskOnVolume => false,
         }
     }
 

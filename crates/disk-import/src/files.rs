@@ -1,15 +1,16 @@
-//! Sources that are files of the pod: a disk of another volume, a disk in an image, or nothing.
+//! Sources that are files of the pod: a disk of another volume, a disk in an image, the disk that is there, or
+//! nothing.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::path::Path;
 
 use container_disk::beneath;
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
 use crate::ImportError;
-use crate::disk::{Disk, Place};
+use crate::disk::{Disk, NAME, Place};
 use crate::error::io_failed;
 use crate::fetch::Sink as _;
 use crate::pipeline::{Import, Pipeline};
@@ -54,6 +55,33 @@ pub(crate) fn clone(from: &Path, place: &Place) -> Result<u64, ImportError> {
     disk.finish()
 }
 
+/// Gives the disk that a volume was created with, as from a snapshot, the size of the volume. It never gets smaller.
+pub(crate) fn expand(place: &Place) -> Result<u64, ImportError> {
+    let failed = io_failed("expand the disk");
+    let room = place.room()?;
+    let Place::Directory { path, .. } = place else {
+        return Ok(room);
+    };
+    let directory = beneath::directory(path).map_err(&failed)?;
+    let file = beneath::write(&directory, Path::new(NAME), OFlags::empty());
+    let file = match file.map(File::from) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(ImportError::NoDiskOnVolume);
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let found = file.metadata().map_err(&failed)?;
+    if !found.is_file() {
+        return Err(ImportError::NoDiskOnVolume);
+    }
+    if room > found.len() {
+        file.set_len(room).map_err(&failed)?;
+        file.sync_all().map_err(&failed)?;
+    }
+    Ok(room.max(found.len()))
+}
+
 /// Imports the disk in an image whose root is mounted at `root`.
 pub(crate) fn image(root: &Path, import: Import) -> Result<u64, ImportError> {
     let found = container_disk::find(root, None);
@@ -76,7 +104,7 @@ fn open(from: &Path) -> io::Result<File> {
         return File::open(from);
     }
     let directory = beneath::directory(from)?;
-    let file = File::from(beneath::read(&directory, Path::new("disk.img"))?);
+    let file = File::from(beneath::read(&directory, Path::new(NAME))?);
     if file.metadata()?.is_file() {
         Ok(file)
     } else {
@@ -150,6 +178,30 @@ mod tests {
         let device = from.join("disk.img");
         assert_eq!(clone(&device, &place(&to, 20 << 20)).unwrap(), 20 << 20);
         assert!(fs::read(to.join("disk.img")).unwrap() == expected[..20 << 20]);
+    }
+
+    #[test]
+    fn disk_of_a_volume_grows_and_never_shrinks() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = dir.path().join("disk.img");
+        let error = expand(&place(dir.path(), 4 << 20)).unwrap_err();
+        assert_eq!(
+            (error.reason(), error.is_transient()),
+            (Reason::DiskImageInvalid, false)
+        );
+        fs::write(&disk, vec![7; 1 << 20]).unwrap();
+        for (size, expected) in [(4 << 20, 4 << 20), (4 << 20, 4 << 20), (1 << 20, 4 << 20)] {
+            assert_eq!(expand(&place(dir.path(), size)).unwrap(), expected);
+            let found = fs::read(&disk).unwrap();
+            assert_eq!(found.len() as u64, expected);
+            let (old, new) = found.split_at(1 << 20);
+            assert!(old.iter().all(|it| *it == 7) && new.iter().all(|it| *it == 0));
+        }
+        fs::remove_file(&disk).unwrap();
+        fs::write(dir.path().join("other"), "other").unwrap();
+        std::os::unix::fs::symlink("other", &disk).unwrap();
+        assert!(expand(&place(dir.path(), 4 << 20)).is_err());
+        assert_eq!(fs::read(dir.path().join("other")).unwrap(), b"other");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use error_chain::error_chain;
 use import_report::Report;
+use jiff::Timestamp;
 
 use crate::connect::Network;
 use crate::convert::{CONFINED, Converter, become_confined};
@@ -62,6 +63,8 @@ struct Target {
 enum Source {
     /// A file on a web server
     Http(Http),
+    /// An object in a bucket of S3 or a server like it
+    S3(S3),
     /// The disk in an image of a registry, whose root is mounted
     Image { root: PathBuf },
     /// The disk of another volume: its directory or device
@@ -70,6 +73,8 @@ enum Source {
     Upload { socket: PathBuf },
     /// A disk of zeros
     Blank,
+    /// The disk that the volume has already, which gets its size
+    Expand,
 }
 
 #[derive(Debug, Args)]
@@ -91,6 +96,21 @@ struct Http {
     /// Directory with files that each contain a header
     #[arg(long = "headers-from")]
     headers_from: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct S3 {
+    /// Address: `s3://BUCKET/KEY`, or http or https
+    url: String,
+    /// Checksum of the object, as sha256:HEX or sha512:HEX
+    #[arg(long)]
+    checksum: Option<Checksum>,
+    /// Directory with PEM files of authorities to trust besides the public ones
+    #[arg(long)]
+    authorities: Option<PathBuf>,
+    /// Directory with the files accessKeyId and secretKey
+    #[arg(long)]
+    credentials: Option<PathBuf>,
 }
 
 /// Runs the program with the arguments of the process.
@@ -144,14 +164,22 @@ fn run(arguments: Arguments) -> Result<u64, ImportError> {
     };
     match arguments.source {
         Source::Blank => files::blank(&place),
+        Source::Expand => files::expand(&place),
         Source::Upload { socket } => upload::receive(&socket, &import(None)),
         Source::Clone { from } => files::clone(&from, &place),
         Source::Image { root } => files::image(&root, import(None)),
-        Source::Http(http) => download(&http, import(http.checksum.clone())),
+        Source::Http(http) => {
+            let import = import(http.checksum.clone());
+            download(&web(&http)?, http.authorities.as_deref(), import)
+        }
+        Source::S3(s3) => {
+            let import = import(s3.checksum.clone());
+            download(&bucket(&s3)?, s3.authorities.as_deref(), import)
+        }
     }
 }
 
-fn download(http: &Http, import: Import) -> Result<u64, ImportError> {
+fn web(http: &Http) -> Result<WebSource, ImportError> {
     let credentials = http.credentials.as_deref().map(credentials).transpose()?;
     let mut headers = http.headers.clone();
     for directory in &http.headers_from {
@@ -159,24 +187,37 @@ fn download(http: &Http, import: Import) -> Result<u64, ImportError> {
             headers.push(text(content)?);
         }
     }
-    let source = WebSource::new(&http.url, credentials.as_ref(), &headers)?;
-    let authorities = match &http.authorities {
+    WebSource::new(&http.url, credentials.as_ref(), &headers)
+}
+
+fn bucket(s3: &S3) -> Result<WebSource, ImportError> {
+    let credentials = s3.credentials.as_deref().map(credentials).transpose()?;
+    WebSource::in_bucket(&s3.url, credentials.as_ref(), Timestamp::now)
+}
+
+fn download(
+    source: &WebSource,
+    authorities: Option<&Path>,
+    import: Import,
+) -> Result<u64, ImportError> {
+    let authorities = match authorities {
         Some(directory) => contents(directory)?,
         None => Vec::new(),
     };
     let network = Network::new(&authorities).map_err(|problem| ImportError::Address {
-        address: http.url.clone(),
+        address: source.url.host_str().unwrap_or_default().to_owned(),
         problem: format!("its authorities: {problem}"),
     })?;
+    let open_end = match import.checksum {
+        Some(_) => OpenEnd::Accepted,
+        None => OpenEnd::Refused,
+    };
     let mut pipeline = Pipeline::new(import)?;
     let fetch = Fetch {
         connect: &network,
-        source: &source,
+        source,
         patience: Patience::default(),
-        open_end: match http.checksum {
-            Some(_) => OpenEnd::Accepted,
-            None => OpenEnd::Refused,
-        },
+        open_end,
     };
     // Connections are read by the other thread while this one writes.
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -237,11 +278,20 @@ mod tests {
         };
         check("disk-import --directory /a --size 1 blank", true);
         check("disk-import --device /dev/a blank", true);
+        check("disk-import --directory /a --size 1 expand", true);
         check(
             "disk-import --device /dev/a http http://a/b --header a:b",
             true,
         );
         check("disk-import --device /dev/a upload /upload/socket", true);
+        check(
+            "disk-import --device /dev/a s3 s3://a/b --credentials /c",
+            true,
+        );
+        check(
+            "disk-import --device /dev/a s3 s3://a/b --header a:b",
+            false,
+        );
         check("disk-import --directory /a blank", false);
         check(
             "disk-import --directory /a --size 1 --device /b blank",

@@ -2,19 +2,23 @@
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderName, HeaderValue, header};
+use jiff::Timestamp;
 use url::Url;
 
 use crate::ImportError;
+use crate::s3::{self, Signer};
 
 /// Header lines that a user may give at most.
 const MOST_HEADERS: usize = 32;
 
 /// A file on a web server.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct WebSource {
     pub(crate) url: Url,
     /// Sent to this server only, never to one that it redirects to.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// Signs requests to this server.
+    pub(crate) signer: Option<Signer>,
 }
 
 /// A user's name and password.
@@ -49,7 +53,29 @@ impl WebSource {
             value.set_sensitive(true);
             read.push((header::AUTHORIZATION, value));
         }
-        Ok(Self { url, headers: read })
+        Ok(Self {
+            url,
+            headers: read,
+            signer: None,
+        })
+    }
+
+    /// An object in a bucket. Without credentials it is public.
+    pub(crate) fn in_bucket(
+        address: &str,
+        credentials: Option<&Credentials>,
+        clock: fn() -> Timestamp,
+    ) -> Result<Self, ImportError> {
+        let mut source = Self::new(&s3::address(address), None, &[])?;
+        let (path, query) = s3::canonical(&source.url);
+        source.url.set_path(&path);
+        source
+            .url
+            .set_query(Some(query.as_str()).filter(|it| !it.is_empty()));
+        if let Some(credentials) = credentials {
+            source.signer = Some(Signer::new(&source.url, credentials, clock));
+        }
+        Ok(source)
     }
 
     /// The address that a redirect of `from` leads to.

@@ -36,6 +36,9 @@ pub const IMPORT_CHECKSUM: &str = "ferrovirt.io/import-checksum";
 pub const IMPORT_RESTARTS: &str = "ferrovirt.io/import-restarts";
 /// On importer pods: the UID of the claim that the pod fills.
 pub const IMPORT_CLAIM: &str = "ferrovirt.io/import-claim";
+/// On claims of data volumes that name a data source: what it stood for when the claim was created, as pvc/NAME or
+/// snapshot/NAME.
+pub const COPIED_FROM: &str = "ferrovirt.io/copied-from";
 /// On claims that receive an upload: why the last file did not become a disk.
 pub const UPLOAD_REFUSED: &str = "ferrovirt.io/upload-refused";
 /// On services of exports: the name of the Secret with the certificate of the export server.
@@ -216,6 +219,10 @@ pub const APPLIED_PRESET_PREFIX: &str = "virtualmachinepreset.kubevirt.io/";
 pub const MEMORY_DUMP: &str = "kubevirt.io/memory-dump";
 /// On storage classes: preferred class for state volumes; value: true.
 pub const DEFAULT_VIRT_STORAGE_CLASS: &str = "storageclass.kubevirt.io/is-default-virt-class";
+/// On storage classes: true for the class of claims that name none.
+pub const DEFAULT_STORAGE_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// On storage classes: how the importer should copy their claims: copy, snapshot or csi-clone.
+pub const CDI_CLONE_STRATEGY: &str = "cdi.kubevirt.io/clone-strategy";
 /// On volume snapshot classes: tie break among several classes.
 pub const DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
 /// On restored claims, data volumes: made by this restore; value: restore name.

@@ -124,6 +124,55 @@ macro_rules! condition {
 
 pub(crate) use condition;
 
+/// The same for a struct whose members besides `type_` are in a member `state`.
+macro_rules! condition_with_state {
+    ($condition:ident, $kind:ident) => {
+        impl $crate::conditions::Condition for $condition {
+            type Type = $kind;
+
+            fn new(kind: $kind) -> Self {
+                Self {
+                    type_: kind,
+                    ..Self::default()
+                }
+            }
+
+            fn kind(&self) -> &$kind {
+                &self.type_
+            }
+
+            fn status(&self) -> &str {
+                &self.state.status
+            }
+
+            fn reason(&self) -> &str {
+                self.state.reason.as_deref().unwrap_or_default()
+            }
+
+            fn message(&self) -> &str {
+                self.state.message.as_deref().unwrap_or_default()
+            }
+
+            fn set_status(
+                &mut self,
+                status: &str,
+                now: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time,
+            ) {
+                status.clone_into(&mut self.state.status);
+                self.state.last_transition_time = Some(now.clone());
+            }
+
+            fn explain(&mut self, reason: &str, message: &str) {
+                let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+                self.state.reason = filled(reason);
+                self.state.message = filled(message);
+            }
+        }
+    };
+}
+
+pub(crate) use condition_with_state;
+
 /// The conditions of backups and templates.
 impl Condition for meta::Condition {
     type Type = String;

@@ -1,5 +1,4 @@
-//! `DataSource`: a name for the image that new disks should be made from (`cdi.kubevirt.io`). Only
-//! read.
+//! `DataSource`: a name for the image that new disks should be made from (`cdi.kubevirt.io`).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 #[cfg(feature = "schema")]
@@ -7,8 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    data_volume::DataVolumeSourcePvc, data_volume::DataVolumeSourceSnapshot, open_enum::open_enum,
-    resource::kind, tolerant::null_as_default,
+    conditions::condition_with_state, data_volume::DataVolumeSourcePvc,
+    data_volume::DataVolumeSourceSnapshot, open_enum::open_enum, resource::kind,
+    tolerant::null_as_default,
 };
 
 /// A name for the image that new disks should be made from.
@@ -98,6 +98,8 @@ pub struct DataSourceCondition {
     #[serde(flatten)]
     pub state: ConditionState,
 }
+
+condition_with_state!(DataSourceCondition, DataSourceConditionType);
 
 /// What every statement has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,9 +1,12 @@
-//! `StorageProfile`: properties of a storage class (`cdi.kubevirt.io`). Only read.
+//! `StorageProfile`: properties of a storage class (`cdi.kubevirt.io`).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+#[cfg(feature = "schema")]
+use crate::crds::rules;
 
 use crate::{open_enum::open_enum, resource::kind, tolerant::null_as_default};
 
@@ -83,6 +86,7 @@ pub struct StorageProfileStatus {
 /// A way to claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::rule("has(self.accessModes) && self.accessModes.size() > 0 && self.accessModes.all(mode, mode in ['ReadWriteOnce', 'ReadOnlyMany', 'ReadWriteMany', 'ReadWriteOncePod'])", "accessModes: give ReadWriteOnce, ReadOnlyMany, ReadWriteMany or ReadWriteOncePod"), rules::rule("has(self.volumeMode) && self.volumeMode in ['Block', 'Filesystem']", "volumeMode: give Block or Filesystem")])))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimPropertySet {
     /// Who may use the volume at once.

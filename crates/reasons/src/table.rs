@@ -439,6 +439,15 @@ reasons! {
         ClaimNotUsable = "ErrClaimNotValid": NeedsChange,
             "A data volume cannot use the claim of its name, which something else created.",
             "Delete the claim if its data is not needed, or rename the data volume.";
+        SourceSnapshotNotAvailable: NeedsChange,
+            "The volume snapshot that a data volume copies does not exist, or is not ready.",
+            "Create the volume snapshot, or correct what its status names.";
+        DataSourceNotReady: NeedsChange,
+            "The data source that a data volume names does not exist, or stands for no source.",
+            "Create the data source, or correct what the message names.";
+        SourceNotPermitted: NeedsChange,
+            "A data volume or a data source refers to another namespace, from which nothing may be copied.",
+            "Allow the account to create `datavolumes/source` of `cdi.kubevirt.io` in that namespace.";
         CloneSourceInUse: Transient,
             "The claim that a data volume copies is in use by a pod.",
             "Stop the VM that uses it.";

@@ -2,14 +2,18 @@
 //! object triggers. A kind that one controller observes is in that controller's folder.
 
 use kube::Resource;
+use kubevirt_api::data_source::DataSource;
 use kubevirt_api::restore::VirtualMachineRestore;
 use kubevirt_api::snapshot::VirtualMachineSnapshot;
+use kubevirt_api::storage_profile::StorageProfile;
 use kubevirt_api::volume_snapshot::{VolumeSnapshot, VolumeSnapshotClass};
 use reconcile::{Key, Store, Tracked};
 
 use crate::gate::Gate;
 use crate::node::Heartbeats;
-use crate::view::{Claim, DataVolume, Guest, Host, SnapshotClasses, StorageClass, Volumes};
+use crate::view::{
+    Claim, DataVolume, Guest, Host, ImporterDefinition, SnapshotClasses, StorageClass, Volumes,
+};
 use crate::vm::Vm;
 use crate::vmi::LauncherPod;
 
@@ -20,6 +24,7 @@ pub(crate) const VMI: &str = "virtualmachineinstance";
 const CLAIM: &str = "persistentvolumeclaim";
 pub(crate) const DATA_VOLUME: &str = "datavolume";
 const STORAGE_CLASS: &str = "storageclass";
+const STORAGE_PROFILE: &str = "storageprofile";
 const SNAPSHOT_CLASS: &str = "volumesnapshotclass";
 
 #[derive(Default)]
@@ -30,7 +35,11 @@ pub(crate) struct Caches {
     pub(crate) pods: Shared<LauncherPod>,
     pub(crate) claims: Shared<Claim>,
     pub(crate) data_volumes: Shared<DataVolume>,
+    pub(crate) data_sources: Shared<DataSource>,
+    /// The definition of data volumes, while it is ours.
+    pub(crate) importer: Shared<ImporterDefinition>,
     pub(crate) storage_classes: Shared<StorageClass>,
+    pub(crate) storage_profiles: Shared<StorageProfile>,
     pub(crate) snapshot_classes: Shared<VolumeSnapshotClass>,
     pub(crate) volume_snapshots: Shared<VolumeSnapshot>,
     pub(crate) snapshots: Shared<VirtualMachineSnapshot>,
@@ -75,10 +84,14 @@ impl Caches {
         self.storage_classes
             .on_change(move |_| queue.add_all(all.keys(), STORAGE_CLASS));
         let (queue, all) = (gate.clone(), store.clone());
+        self.storage_profiles
+            .on_change(move |_| queue.add_all(all.keys(), STORAGE_PROFILE));
+        let (queue, all) = (gate.clone(), store.clone());
         self.snapshot_classes
             .on_change(move |_| queue.add_all(all.keys(), SNAPSHOT_CLASS));
         SnapshotClasses {
             storage: self.storage_classes.store(),
+            profiles: self.storage_profiles.store(),
             snapshot: self.snapshot_classes.store(),
         }
     }

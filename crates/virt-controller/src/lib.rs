@@ -4,7 +4,8 @@
 //! VM and writes the status of the VM; `vmi` creates and deletes the pod of a VMI and takes the VMI
 //! from Pending to Scheduled, where virt-handler takes over; `replica_set` keeps a number of VMIs;
 //! `node` detects lost nodes and labels nodes with frequencies of the time stamp counter; `migration`
-//! moves running guests to other nodes; `data_volume` populates claims; `hotplug` brings volumes to running
+//! moves running guests to other nodes; `data_volume` populates claims, `data_source` says which can be copied,
+//! `storage_profile` how they are claimed; `hotplug` brings volumes to running
 //! guests; `snapshot` copies the definition and disks of a VM, `restore` brings them back, `clone` makes another
 //! VM through both, `export` offers disks for download. One of several processes is active, elected by a lease.
 //!
@@ -17,6 +18,7 @@
 mod caches;
 mod clone;
 mod container_disks;
+mod data_source;
 mod data_volume;
 mod export;
 mod gate;
@@ -24,10 +26,12 @@ mod hotplug;
 mod migration;
 mod node;
 mod operation;
+mod permission;
 mod replica_set;
 mod restore;
 mod run;
 mod snapshot;
+mod storage_profile;
 mod subresources;
 mod tsc;
 mod view;

@@ -11,20 +11,22 @@ use tokio_util::task::TaskTracker;
 
 use crate::wiring::Wiring;
 use crate::{
-    ExportProxy, clone, data_volume, export, hotplug, migration, node, replica_set, restore,
-    snapshot, vm, vmi,
+    ExportProxy, clone, data_source, data_volume, export, hotplug, migration, node, replica_set,
+    restore, snapshot, storage_profile, vm, vmi,
 };
 
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 11] = [
+const REGISTER: [fn(&mut Wiring<'_>); 13] = [
     vm::register,
     vmi::register,
     node::register,
     replica_set::register,
     migration::register,
     data_volume::register,
+    data_source::register,
+    storage_profile::register,
     hotplug::register,
     snapshot::register,
     restore::register,

@@ -146,8 +146,15 @@ impl<'a> Wiring<'a> {
         // Only clusters with CDI define data volumes.
         let (data_volumes, on_data_volume) = caches.data_volumes.into_parts();
         self.watch_if_defined(watcher::Config::default(), &data_volumes, on_data_volume);
+        let (data_sources, on_data_source) = caches.data_sources.into_parts();
+        self.watch_if_defined(watcher::Config::default(), &data_sources, on_data_source);
+        let (importer, on_importer) = caches.importer.into_parts();
+        let own = watcher::Config::default().labels(labels::OWN_IMPORTER);
+        self.watch(own, &importer, on_importer);
         let (classes, on_class) = caches.storage_classes.into_parts();
         self.watch(watcher::Config::default(), &classes, on_class);
+        let (profiles, on_profile) = caches.storage_profiles.into_parts();
+        self.watch_if_defined(watcher::Config::default(), &profiles, on_profile);
         // Only clusters with the CSI snapshot controller define volume snapshots.
         let (classes, on_class) = caches.snapshot_classes.into_parts();
         self.watch_if_defined(watcher::Config::default(), &classes, on_class);

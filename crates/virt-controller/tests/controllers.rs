@@ -7,6 +7,8 @@ mod clones;
 mod cluster;
 #[path = "controllers/container_disks.rs"]
 mod container_disks;
+#[path = "controllers/data_sources.rs"]
+mod data_sources;
 #[path = "controllers/data_volumes.rs"]
 mod data_volumes;
 #[path = "controllers/exports.rs"]
@@ -37,6 +39,8 @@ mod namespaces;
 mod restores;
 #[path = "controllers/snapshots.rs"]
 mod snapshots;
+#[path = "controllers/storage_profiles.rs"]
+mod storage_profiles;
 #[path = "controllers/uploads.rs"]
 mod uploads;
 #[path = "controllers/workload_updates.rs"]

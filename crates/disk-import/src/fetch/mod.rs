@@ -258,13 +258,23 @@ impl<C: Connect> Fetch<'_, C> {
             None => host(url),
         };
         let mut request = Request::get(path)
-            .header(header::HOST, authority)
+            .header(header::HOST, &authority)
             .header(header::USER_AGENT, USER_AGENT)
             .header(header::ACCEPT, "*/*")
             .header(header::ACCEPT_ENCODING, "identity");
         if url.origin() == self.source.url.origin() {
             for (name, value) in &self.source.headers {
                 request = request.header(name, value);
+            }
+            if let Some(signer) = &self.source.signer {
+                let signed = signer.headers(url, &authority);
+                let signed = signed.ok_or_else(|| ImportError::Address {
+                    address: host(url),
+                    problem: "its accessKeyId is not plain text".to_owned(),
+                })?;
+                for (name, value) in signed {
+                    request = request.header(name, value);
+                }
             }
         }
         let validator = state.entity.as_ref().and_then(|one| one.validator.clone());

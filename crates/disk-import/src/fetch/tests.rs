@@ -10,6 +10,7 @@ use url::Url;
 
 use super::*;
 use crate::connect::{Connecting, Stream};
+use crate::s3::tests::{example_keys, example_time};
 
 const FILE: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
@@ -136,14 +137,18 @@ struct Outcome {
 }
 
 async fn fetch_with(open_end: OpenEnd, headers: &[String], script: Vec<Reply>) -> Outcome {
+    let source = WebSource::new("http://host/file", None, headers).unwrap();
+    fetch_from(&source, open_end, script).await
+}
+
+async fn fetch_from(source: &WebSource, open_end: OpenEnd, script: Vec<Reply>) -> Outcome {
     let server = Server {
         replies: Arc::default(),
     };
     *server.replies.script.lock().await = script.into();
-    let source = WebSource::new("http://host/file", None, headers).unwrap();
     let fetch = Fetch {
         connect: &server,
-        source: &source,
+        source,
         patience: Patience::default(),
         open_end,
     };
@@ -286,4 +291,41 @@ async fn redirects_are_followed_without_the_secrets() {
 
     fails(vec![redirect("file:///x")], Reason::ImportSourceNotUsable).await;
     fails(vec![redirect("/same"); 11], Reason::ImportSourceNotUsable).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_to_the_server_of_a_bucket_is_signed() {
+    // Computed with another implementation of the signature.
+    const SIGNATURE: &str =
+        "signature=9fc5e2e99254aecacff9b3b79931273d30e48a6e2be54d2f39ed9e4b2c2822ce";
+    let address = "http://minio.example:9000/images/a disk+(1)/\u{e4}.qcow2?versionId=x/y";
+    let keys = example_keys();
+    let source = WebSource::in_bucket(address, Some(&keys), example_time).unwrap();
+    let script = vec![whole(10), rest(26)];
+    let outcome = fetch_from(&source, OpenEnd::Refused, script).await;
+    assert_eq!(outcome.result.unwrap(), FILE);
+    for request in &outcome.requests {
+        let first = "get /images/a%20disk%2b%281%29/%c3%a4.qcow2?versionid=x%2fy http/1.1\r\n";
+        assert!(request.starts_with(first), "{request}");
+        assert!(
+            request.contains("host: minio.example:9000\r\n"),
+            "{request}"
+        );
+        assert!(
+            request.contains("x-amz-date: 20130524t000000z\r\n"),
+            "{request}"
+        );
+        assert!(request.contains(SIGNATURE), "{request}");
+    }
+
+    let away = raw("302 X\r\nContent-Length: 0\r\nLocation: http://other/x", "");
+    let outcome = fetch_from(&source, OpenEnd::Refused, vec![away, whole(36)]).await;
+    assert_eq!(outcome.result.unwrap(), FILE);
+    assert!(outcome.requests[0].contains("authorization: "));
+    assert!(!outcome.requests[1].contains("authorization: "));
+
+    let public = WebSource::in_bucket("s3://images/a", None, example_time).unwrap();
+    let outcome = fetch_from(&public, OpenEnd::Refused, vec![whole(36)]).await;
+    assert!(!outcome.requests[0].contains("authorization: "));
+    assert!(outcome.requests[0].contains("host: s3.amazonaws.com\r\n"));
 }

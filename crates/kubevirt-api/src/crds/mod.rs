@@ -68,8 +68,16 @@ pub const IMPORTER: &[(&str, &str)] = &[
         include_str!("../../../../deploy/importer/cdiconfigs.cdi.kubevirt.io.yaml"),
     ),
     (
+        "datasources.cdi.kubevirt.io",
+        include_str!("../../../../deploy/importer/datasources.cdi.kubevirt.io.yaml"),
+    ),
+    (
         "datavolumes.cdi.kubevirt.io",
         include_str!("../../../../deploy/importer/datavolumes.cdi.kubevirt.io.yaml"),
+    ),
+    (
+        "storageprofiles.cdi.kubevirt.io",
+        include_str!("../../../../deploy/importer/storageprofiles.cdi.kubevirt.io.yaml"),
     ),
 ];
 

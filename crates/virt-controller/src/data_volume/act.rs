@@ -79,11 +79,8 @@ impl Controller {
         let Ok(request) = &observed.request else {
             return Ok(());
         };
-        let origin = match &observed.origin {
-            Origin::Ready(claim) => Some(claim.as_ref()),
-            _ => None,
-        };
-        let body = claim::render(whole, request, origin);
+        let (copied, named) = (observed.origin.size(), observed.named.as_ref());
+        let body = claim::render(whole, request, copied, named);
         let api = self.api::<PersistentVolumeClaim>(key);
         match create(&api, MANAGER, key, &body).await {
             // Created by an earlier reconcile, or by someone else: the watch will deliver it.
@@ -218,9 +215,11 @@ impl Controller {
                 Some(Phase::ImportScheduled | Phase::CloneScheduled) => {
                     Some((Reason::ImportScheduled, "Created the importer's pod"))
                 }
-                Some(Phase::ImportInProgress | Phase::CloneInProgress) => {
-                    Some((Reason::ImportInProgress, "The claim is being populated"))
-                }
+                Some(
+                    Phase::ImportInProgress
+                    | Phase::CloneInProgress
+                    | Phase::CloneFromSnapshotSourceInProgress,
+                ) => Some((Reason::ImportInProgress, "The claim is being populated")),
                 Some(Phase::UploadScheduled) => Some((
                     Reason::UploadScheduled,
                     "A pod is created that receives the upload",

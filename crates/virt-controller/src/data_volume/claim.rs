@@ -6,9 +6,11 @@ use kube::ResourceExt as _;
 use kubevirt_api::annotations;
 use kubevirt_api::data_volume_status::DataVolume;
 use kubevirt_api::quantity::Amount;
+use kubevirt_api::volume_snapshot::VolumeSnapshot;
 use launcher_pod::ClaimMode;
 use serde_json::{Value, json};
 
+use super::named::{self, Named};
 use super::request::{Form, Request, Source};
 use crate::view::Claim;
 
@@ -18,7 +20,7 @@ const OVERHEAD: u64 = 55;
 const MIB: u64 = 1 << 20;
 const SECTOR: u64 = 512;
 /// Annotations that say nothing about the claim.
-const NOT_COPIED: [&str; 10] = [
+const NOT_COPIED: [&str; 11] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     annotations::CDI_POPULATED_FOR,
     annotations::CDI_PRE_POPULATED,
@@ -29,11 +31,17 @@ const NOT_COPIED: [&str; 10] = [
     annotations::CDI_RUNNING_REASON,
     annotations::CDI_RUNNING_MESSAGE,
     annotations::UPLOAD_REFUSED,
+    annotations::COPIED_FROM,
 ];
 
-/// The claim to create. `source` is the claim that is copied.
-pub(super) fn render(whole: &DataVolume, request: &Request, source: Option<&Claim>) -> Value {
-    let copied = source.and_then(capacity);
+/// The claim to create. `copied` is the size of the claim or snapshot that is copied, and `named` what a data
+/// source stands for.
+pub(super) fn render(
+    whole: &DataVolume,
+    request: &Request,
+    copied: Option<u64>,
+    named: Option<&Named>,
+) -> Value {
     let mut spec = match &request.form {
         Form::Pvc(pvc) => json!(pvc),
         Form::Storage(storage) => json!(storage),
@@ -46,11 +54,14 @@ pub(super) fn render(whole: &DataVolume, request: &Request, source: Option<&Clai
             spec["volumeMode"] = "Filesystem".into();
         }
     }
-    let is_block = spec["volumeMode"] == "Block";
-    let size = match (&request.form, request.size, is_block) {
-        (Form::Storage(_), Some(size), false) => Some(with_overhead(size)),
-        (_, size, _) => size.or(copied),
-    };
+    if let Source::Snapshot(name) = &request.source {
+        spec["dataSource"] = json!({
+            "apiGroup": VolumeSnapshot::GROUP,
+            "kind": VolumeSnapshot::KIND,
+            "name": name,
+        });
+    }
+    let size = requested(request).or(copied);
     if let Some(size) = size.filter(|size| Some(*size) != request.size) {
         spec["resources"]["requests"]["storage"] = json!(Amount::of(size).to_binary());
     }
@@ -62,6 +73,9 @@ pub(super) fn render(whole: &DataVolume, request: &Request, source: Option<&Clai
     );
     if request.source == Source::Upload {
         notes.insert(annotations::CDI_UPLOAD_TARGET.to_owned(), String::new());
+    }
+    if let Some(named) = named {
+        notes.insert(annotations::COPIED_FROM.to_owned(), named::record(named));
     }
     json!({
         "apiVersion": "v1",
@@ -75,6 +89,16 @@ pub(super) fn render(whole: &DataVolume, request: &Request, source: Option<&Clai
         },
         "spec": spec,
     })
+}
+
+/// The size of the claim that the data volume asks for, in bytes.
+pub(super) fn requested(request: &Request) -> Option<u64> {
+    match &request.form {
+        Form::Storage(storage) if storage.volume_mode.as_deref() != Some("Block") => {
+            request.size.map(with_overhead)
+        }
+        _ => request.size,
+    }
 }
 
 pub(super) fn owner(whole: &DataVolume) -> Value {

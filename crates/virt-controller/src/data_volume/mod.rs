@@ -9,6 +9,8 @@
 
 mod act;
 mod claim;
+mod ended;
+mod named;
 mod observe;
 mod plan;
 mod pod;
@@ -22,28 +24,35 @@ mod view;
 use cluster_view::Configuration;
 use kube::Client;
 use kube::runtime::watcher;
+use kubevirt_api::data_source::DataSource;
 use kubevirt_api::data_volume_status::DataVolume as Whole;
 use kubevirt_api::labels;
+use kubevirt_api::storage_profile::StorageProfile;
+use kubevirt_api::volume_snapshot::VolumeSnapshot;
 use launcher_pod::Settings;
 use reasons::Reason;
 use reconcile::{
-    Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
+    Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, Tracked, WriteError,
 };
 
 pub(crate) use self::claim::{capacity, is_block, usable_bytes};
 pub(crate) use self::observe::{claim_users, waits_for_consumer};
 pub(crate) use self::view::ClaimUser;
-use self::view::{Definition, ImporterPod};
+use self::view::ImporterPod;
 use crate::Uploads;
 use crate::caches::DATA_VOLUME;
 use crate::gate::Gate;
-use crate::view::{Claim, DataVolume, Host, Volumes};
+use crate::view::{Claim, DataVolume, Host, ImporterDefinition, StorageClass, Volumes};
 use crate::wiring::Wiring;
 
 /// Trigger by the claim of a data volume.
 const CLAIM: &str = "persistentvolumeclaim";
 /// Trigger by an importer pod.
 const POD: &str = "pod";
+/// Trigger by a volume snapshot.
+const SNAPSHOT: &str = "volumesnapshot";
+/// Trigger by a data source.
+const DATA_SOURCE: &str = "datasource";
 /// Trigger by the definition of data volumes.
 const DEFINITION: &str = "customresourcedefinition";
 
@@ -52,8 +61,12 @@ struct Controller {
     client: Client,
     data_volumes: Store<DataVolume>,
     /// Definitions that were installed with Ferrovirt.
-    definitions: Store<Definition>,
+    definitions: Store<ImporterDefinition>,
     volumes: Volumes,
+    snapshots: Tracked<VolumeSnapshot>,
+    data_sources: Tracked<DataSource>,
+    classes: Store<StorageClass>,
+    profiles: Store<StorageProfile>,
     pods: Store<ImporterPod>,
     hosts: Store<Host>,
     cluster: Configuration,
@@ -80,7 +93,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
     let pods: Store<ImporterPod> = Store::new();
     let selector = format!("{}={}", labels::COMPONENT, labels::COMPONENT_DISK_IMPORT);
     let config = watcher::Config::default().labels(&selector);
-    let definitions: Store<Definition> = Store::new();
+    let definitions = wiring.caches.importer.store();
     let receiving = wiring.settings.uploads == Uploads::Received;
     let uploads = receiving.then(|| upload::register(wiring, &pods, &definitions));
     let (queue, of_upload) = (gate.clone(), uploads.clone());
@@ -92,19 +105,35 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
             of_upload.pod_changed(pod);
         }
     });
-    let config = watcher::Config::default().labels(labels::OWN_IMPORTER);
     let (queue, all) = (gate.clone(), data_volumes.clone());
-    wiring.watch(config, &definitions, move |_: &Definition| {
-        queue.add_all(all.keys(), DEFINITION);
-        if let Some(uploads) = &uploads {
-            uploads.definition_changed();
-        }
+    wiring
+        .caches
+        .importer
+        .on_change(move |_: &ImporterDefinition| {
+            queue.add_all(all.keys(), DEFINITION);
+            if let Some(uploads) = &uploads {
+                uploads.definition_changed();
+            }
+        });
+    let snapshots = Tracked::new(wiring.caches.volume_snapshots.store());
+    let (queue, tracked) = (gate.clone(), snapshots.clone());
+    wiring.caches.volume_snapshots.on_change(move |snapshot| {
+        queue.add_all(tracked.changed(&Key::of(snapshot)), SNAPSHOT);
+    });
+    let data_sources = Tracked::new(wiring.caches.data_sources.store());
+    let (queue, tracked) = (gate.clone(), data_sources.clone());
+    wiring.caches.data_sources.on_change(move |source| {
+        queue.add_all(tracked.changed(&Key::of(source)), DATA_SOURCE);
     });
     let controller = Controller {
         client: wiring.settings.client.clone(),
         data_volumes: data_volumes.clone(),
         definitions,
         volumes: wiring.caches.volumes(&gate),
+        snapshots,
+        data_sources,
+        classes: wiring.caches.storage_classes.store(),
+        profiles: wiring.caches.storage_profiles.store(),
         pods,
         hosts: wiring.caches.hosts.store(),
         cluster: wiring.cluster.clone(),

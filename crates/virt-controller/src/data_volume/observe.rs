@@ -9,12 +9,15 @@ use kube::api::{Api, ListParams, LogParams};
 use kube::{Client, ResourceExt as _};
 use kubevirt_api::annotations;
 use kubevirt_api::data_volume_status::{DataVolume as Whole, DataVolumePhase};
+use kubevirt_api::quantity::Amount;
+use kubevirt_api::storage_profile::ClaimPropertySet;
 use launcher_pod::ContainerDisks;
 use reconcile::Key;
 
-use super::request::{self, Abilities, Refusal, Request, Source};
+use super::named::{self, Named};
+use super::request::{self, Abilities, Refusal, Request, Source, Unmet};
 use super::view::{ClaimUser, Container, ImporterPod, StorageClass};
-use super::{Controller, DataVolumeError, pod};
+use super::{Controller, DataVolumeError, claim, pod};
 use crate::view::{Claim, DataVolume};
 
 /// A log that takes longer is read next time.
@@ -26,7 +29,9 @@ const LOG_BYTES: i64 = 16 << 10;
 #[derive(Debug)]
 pub(super) struct Observed {
     pub(super) volume: Arc<DataVolume>,
-    pub(super) request: Result<Request, Refusal>,
+    pub(super) request: Result<Request, Unmet>,
+    /// What `spec.sourceRef` stands for.
+    pub(super) named: Option<Named>,
     /// The claim of its name.
     pub(super) claim: Option<Arc<Claim>>,
     /// The class binds claims only once a pod uses them, and no annotation asks to bind this one at once.
@@ -38,10 +43,10 @@ pub(super) struct Observed {
     pub(super) now: Timestamp,
 }
 
-/// The claim to copy.
+/// The claim or the volume snapshot to copy.
 #[derive(Debug, Clone)]
 pub(super) enum Origin {
-    /// The source is not a claim.
+    /// The source is neither, or the claim was created from the snapshot already.
     None,
     Missing(String),
     /// Another import populates it, its upload is not complete, or it has no volume yet.
@@ -51,6 +56,27 @@ pub(super) enum Origin {
         pod: String,
     },
     Ready(Arc<Claim>),
+    NoSnapshot(String),
+    /// With the reason, if one is known.
+    IncompleteSnapshot {
+        name: String,
+        problem: Option<String>,
+    },
+    Snapshot {
+        /// The smallest size of a claim from it, in bytes.
+        least: Option<u64>,
+    },
+}
+
+impl Origin {
+    /// The size of a copy, if none is requested.
+    pub(super) fn size(&self) -> Option<u64> {
+        match self {
+            Self::Ready(claim) => claim::capacity(claim),
+            Self::Snapshot { least } => *least,
+            _ => None,
+        }
+    }
 }
 
 impl Observed {
@@ -76,7 +102,8 @@ impl Controller {
             .get(&Key::new(&key.namespace, pod::name(&uid)))
             .filter(|pod| is_of(pod.as_ref(), &uid));
         let mut observed = Observed {
-            request: Err(Refusal(String::new())),
+            request: Err(Refusal(String::new()).into()),
+            named: None,
             claim: None,
             waits_for_consumer: false,
             origin: Origin::None,
@@ -95,12 +122,50 @@ impl Controller {
             images: self.images(),
             uploads: self.uploads,
         };
-        observed.request = request::parse(whole, abilities);
         observed.claim = self.volumes.claims.get(key, key);
+        if let Some(reference) = &whole.spec.source_ref {
+            let recorded = observed.claim.as_deref().and_then(named::recorded);
+            let found = match recorded {
+                Some(recorded) => Ok(recorded),
+                None => self.named(key, reference).await?,
+            };
+            match found {
+                Ok(named) => observed.named = Some(named),
+                Err(unmet) => {
+                    observed.request = Err(unmet);
+                    return Ok(observed);
+                }
+            }
+        }
+        let request = request::parse(whole, observed.named.as_ref(), abilities);
+        let request = request.map(|mut request| {
+            if observed.claim.is_none() {
+                let class = request.form.storage_class();
+                let sets = self.property_sets(class);
+                request.complete(&sets);
+            }
+            request
+        });
+        observed.request = request.map_err(Unmet::from);
         observed.waits_for_consumer = self.waits_for_consumer(&observed).await?;
         observed.origin = self.origin(key, &observed).await?;
         observed.progress = self.progress(observed.pod.as_deref()).await;
         Ok(observed)
+    }
+
+    /// How claims of the storage class, or of the default one, are best made.
+    fn property_sets(&self, class: Option<&str>) -> Vec<ClaimPropertySet> {
+        let default = || {
+            let all = self.classes.list();
+            let found = all.iter().find(|class| class.is_default);
+            found.map(|class| class.name_any())
+        };
+        let profile = class
+            .map(str::to_owned)
+            .or_else(default)
+            .and_then(|name| self.profiles.get(&Key::new("", name)));
+        let status = profile.and_then(|profile| profile.status.clone());
+        status.unwrap_or_default().claim_property_sets
     }
 
     /// How images of registries get into the pod.
@@ -120,12 +185,16 @@ impl Controller {
     }
 
     async fn origin(&self, key: &Key, observed: &Observed) -> Result<Origin, DataVolumeError> {
-        let Ok(Request {
-            source: Source::Claim(name),
-            ..
-        }) = &observed.request
-        else {
-            return Ok(Origin::None);
+        let name = match &observed.request {
+            Ok(Request {
+                source: Source::Snapshot(name),
+                ..
+            }) => return Ok(self.snapshot(key, name, observed)),
+            Ok(Request {
+                source: Source::Claim(name),
+                ..
+            }) => name,
+            _ => return Ok(Origin::None),
         };
         let at = Key::new(&key.namespace, name);
         let Some(claim) = self.volumes.claims.get(&at, key) else {
@@ -147,6 +216,28 @@ impl Controller {
             },
             None => Origin::Ready(claim),
         })
+    }
+
+    fn snapshot(&self, key: &Key, name: &str, observed: &Observed) -> Origin {
+        if observed.claim.is_some() {
+            return Origin::None;
+        }
+        let found = self.snapshots.get(&Key::new(&key.namespace, name), key);
+        let Some(found) = found.filter(|it| it.metadata.deletion_timestamp.is_none()) else {
+            return Origin::NoSnapshot(name.to_owned());
+        };
+        let status = found.status.clone().unwrap_or_default();
+        if status.ready_to_use != Some(true) {
+            return Origin::IncompleteSnapshot {
+                name: name.to_owned(),
+                problem: status.error.and_then(|error| error.message),
+            };
+        }
+        let least = status.restore_size.as_ref();
+        let least = least.and_then(|size| Amount::parse(size).ok());
+        Origin::Snapshot {
+            least: least.map(Amount::units).filter(|bytes| *bytes > 0),
+        }
     }
 
     /// Failures are logged only: the import goes on.

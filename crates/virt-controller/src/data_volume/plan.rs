@@ -6,17 +6,18 @@
 
 use std::time::Duration;
 
-use import_report::Report;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kubevirt_api::annotations;
 use kubevirt_api::data_volume_status::{DataVolume as Whole, DataVolumePhase as Phase};
+use kubevirt_api::quantity::Amount;
 use reasons::Reason;
 
+use super::ended::{Permanence, delay, is_deleting, problem, restarts, waiting};
 use super::observe::{Observed, Origin, binds_at_once, is_of};
-use super::request::Source;
-use super::upload;
-use super::view::{Container, End, ImporterPod, PodPhase};
+use super::request::{Source, Unmet};
+use super::view::{Container, ImporterPod, PodPhase};
+use super::{claim, upload};
 use crate::view::Claim;
 
 /// How often to look whether a claim to copy is still in use.
@@ -24,9 +25,6 @@ const SOURCE_PAUSE: Duration = Duration::from_secs(10);
 /// The progress of an import is read at intervals that grow with its duration.
 const SHORTEST_PAUSE: i64 = 2;
 const LONGEST_PAUSE: i64 = 15;
-/// How long a failed pod stays before the next one takes its place; doubles each time.
-const FIRST_DELAY: i64 = 10;
-const LONGEST_DELAY: i64 = 300;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
@@ -67,7 +65,7 @@ pub(super) struct Plan {
 }
 
 impl Verdict {
-    fn no(reason: Option<Reason>, message: impl Into<String>) -> Self {
+    pub(super) fn no(reason: Option<Reason>, message: impl Into<String>) -> Self {
         Self {
             holds: false,
             reason,
@@ -138,14 +136,55 @@ fn without_claim(observed: &Observed) -> Plan {
     {
         return Plan::waits(None, "something else creates and populates the claim");
     }
-    if let Err(refusal) = &observed.request {
-        return Plan::failed(Reason::ImportNotSupported, &refusal.0);
+    if let Err(unmet) = &observed.request {
+        return without_request(unmet);
     }
+    let create = || Plan::waits(None, "the claim is being created").step(Step::CreateClaim);
     match &observed.origin {
         Origin::Missing(name) => missing(name),
         Origin::Unpopulated(name) => unpopulated(name),
-        Origin::None | Origin::InUse { .. } | Origin::Ready(_) => {
-            Plan::waits(None, "the claim is being created").step(Step::CreateClaim)
+        Origin::NoSnapshot(name) => {
+            let message = format!("volumesnapshot {name}, which is copied, does not exist");
+            Plan::waits(Some(Reason::SourceSnapshotNotAvailable), message)
+        }
+        Origin::IncompleteSnapshot { name, problem } => {
+            let mut message = format!("volumesnapshot {name}, which is copied, is not ready");
+            if let Some(problem) = problem {
+                message = format!("{message}: {problem}");
+            }
+            Plan::waits(Some(Reason::SourceSnapshotNotAvailable), message)
+        }
+        Origin::Snapshot { least } => too_small(observed, *least).unwrap_or_else(create),
+        Origin::None | Origin::InUse { .. } | Origin::Ready(_) => create(),
+    }
+}
+
+/// A storage driver makes no claim that is smaller than its snapshot.
+fn too_small(observed: &Observed, least: Option<u64>) -> Option<Plan> {
+    let request = observed.request.as_ref().ok()?;
+    let (wanted, least) = (claim::requested(request)?, least?);
+    (wanted < least).then(|| {
+        let message = format!(
+            "a claim from the volume snapshot has at least {}, and the requested size makes one of \
+             {}",
+            Amount::of(least).to_binary().0,
+            Amount::of(wanted).to_binary().0,
+        );
+        Plan::failed(Reason::DiskDoesNotFit, message)
+    })
+}
+
+fn without_request(unmet: &Unmet) -> Plan {
+    match unmet {
+        Unmet::Refused(refusal) => Plan::failed(Reason::ImportNotSupported, &refusal.0),
+        Unmet::Waits {
+            reason,
+            message,
+            again,
+        } => {
+            let mut plan = Plan::waits(Some(*reason), message);
+            plan.requeue_in = *again;
+            plan
         }
     }
 }
@@ -213,7 +252,7 @@ fn with_claim(observed: &Observed, claim: &Claim) -> Plan {
         }
         // Its request was accepted: a node that joins later does not end it.
         (Some(pod), _) => with_pod(observed, pod),
-        (None, Err(refusal)) => Plan::failed(Reason::ImportNotSupported, &refusal.0),
+        (None, Err(unmet)) => without_request(unmet),
         (None, Ok(request)) if request.source == Source::Upload => uploaded(observed, claim),
         (None, Ok(_)) => without_pod(observed, claim),
     }
@@ -275,7 +314,11 @@ fn without_pod(observed: &Observed, claim: &Claim) -> Plan {
             plan.requeue_in = Some(SOURCE_PAUSE);
             return plan;
         }
-        Origin::None | Origin::Ready(_) => {}
+        Origin::None
+        | Origin::Ready(_)
+        | Origin::NoSnapshot(_)
+        | Origin::IncompleteSnapshot { .. }
+        | Origin::Snapshot { .. } => {}
     }
     let (scheduled, _) = phases(observed);
     let verdict = Verdict::no(None, "the importer's pod is being created");
@@ -333,28 +376,6 @@ fn running(observed: &Observed, pod: &ImporterPod) -> Plan {
     }
 }
 
-/// Why the container does not start.
-pub(super) fn waiting(reason: &str, message: &str) -> Verdict {
-    let known = reason.parse::<Reason>().ok();
-    let fails = known.filter(|reason| Reason::CONTAINER_WAITS.contains(reason));
-    match fails {
-        None => Verdict::no(None, "the importer's pod is starting"),
-        Some(
-            Reason::ErrImagePull
-            | Reason::ImagePullBackOff
-            | Reason::ErrImageNeverPull
-            | Reason::InvalidImageName
-            | Reason::ImageInspectError
-            | Reason::RegistryUnavailable
-            | Reason::SignatureValidationFailed,
-        ) => Verdict::no(
-            Some(Reason::ImagePullFailed),
-            format!("{reason}: {message}"),
-        ),
-        Some(_) => Verdict::no(Some(Reason::ImportFailed), format!("{reason}: {message}")),
-    }
-}
-
 /// A pod that has ended without its container's consent: an eviction, or a node that is gone.
 fn failed_pod(observed: &Observed, pod: &ImporterPod) -> Plan {
     let (_, in_progress) = phases(observed);
@@ -386,47 +407,14 @@ fn failed_pod(observed: &Observed, pod: &ImporterPod) -> Plan {
     plan
 }
 
-/// How long a failed pod stays.
-pub(super) fn delay(restarts: i32) -> SignedDuration {
-    let doublings = u32::try_from(restarts.clamp(1, 10) - 1).unwrap_or(0);
-    SignedDuration::from_secs((FIRST_DELAY << doublings).min(LONGEST_DELAY))
-}
-
-/// Of all pods that were created for the same claim.
-pub(super) fn restarts(pod: &ImporterPod) -> i32 {
-    let before = pod.metadata.annotations.as_ref();
-    let before = before.and_then(|all| all.get(annotations::IMPORT_RESTARTS));
-    let before = before.and_then(|number| number.parse().ok()).unwrap_or(0);
-    let failed = i32::from(pod.phase == PodPhase::Failed);
-    i32::saturating_add(before, pod.restarts).saturating_add(failed)
-}
-
-pub(super) enum Permanence {
-    Retried,
-    Final,
-}
-
-/// Why the container ended.
-pub(super) fn problem(end: &End) -> (Reason, String, Permanence) {
-    let Some(report) = Report::read(&end.message) else {
-        let (code, reason) = (end.exit_code, &end.reason);
-        let message = format!("the importer ended with exit code {code}: {reason}");
-        return (Reason::ImportFailed, message, Permanence::Retried);
-    };
-    let reason = report.reason.and_then(|reason| reason.parse().ok());
-    let permanence = if report.transient {
-        Permanence::Retried
-    } else {
-        Permanence::Final
-    };
-    let reason = reason.unwrap_or(Reason::ImportFailed);
-    (reason, report.message, permanence)
-}
-
 /// Phases before the container runs and while it does.
 fn phases(observed: &Observed) -> (Phase, Phase) {
     match observed.request.as_ref().map(|request| &request.source) {
         Ok(Source::Claim(_)) => (Phase::CloneScheduled, Phase::CloneInProgress),
+        Ok(Source::Snapshot(_)) => (
+            Phase::CloneScheduled,
+            Phase::CloneFromSnapshotSourceInProgress,
+        ),
         _ => (Phase::ImportScheduled, Phase::ImportInProgress),
     }
 }
@@ -463,8 +451,4 @@ fn fills_other(pod: &ImporterPod, claim: &Claim) -> bool {
 fn has_controller(claim: &Claim) -> bool {
     let mut owners = claim.owner_references().iter();
     owners.any(|owner| owner.controller == Some(true))
-}
-
-pub(super) fn is_deleting(pod: &ImporterPod) -> bool {
-    pod.metadata.deletion_timestamp.is_some()
 }

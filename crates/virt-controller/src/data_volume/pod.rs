@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kubevirt_api::data_volume::DataVolumeSourceHttp;
+use kubevirt_api::data_volume::{DataVolumeSourceHttp, DataVolumeSourceS3};
 use kubevirt_api::data_volume_status::DataVolume;
 use kubevirt_api::{annotations, labels, upload};
 use launcher_pod::Settings;
@@ -210,7 +210,10 @@ fn source(parts: &mut Parts, input: &Input<'_>) {
         Source::Blank => parts.argue(&["blank"]),
         // The controller of uploads renders the pod.
         Source::Upload => {}
+        // The provisioner has copied it.
+        Source::Snapshot(_) => parts.argue(&["expand"]),
         Source::Web { http, checksum } => web(parts, http, checksum.as_deref()),
+        Source::Bucket { object, checksum } => bucket(parts, object, checksum.as_deref()),
         Source::Image(reference) => {
             let image = json!({"reference": reference, "pullPolicy": "IfNotPresent"});
             parts.mount("source", ("image", image), SOURCE, true);
@@ -236,20 +239,9 @@ fn source(parts: &mut Parts, input: &Input<'_>) {
 
 fn web(parts: &mut Parts, http: &DataVolumeSourceHttp, checksum: Option<&str>) {
     parts.argue(&["http", &http.url]);
-    if let Some(checksum) = checksum {
-        parts.argue(&["--checksum", checksum]);
-    }
-    let given = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
-    if let Some(secret) = given(&http.secret_ref) {
-        let secret = json!({"secretName": secret});
-        parts.mount("credentials", ("secret", secret), CREDENTIALS, true);
-        parts.argue(&["--credentials", CREDENTIALS]);
-    }
-    if let Some(map) = given(&http.cert_config_map) {
-        let map = json!({"name": map});
-        parts.mount("authorities", ("configMap", map), AUTHORITIES, true);
-        parts.argue(&["--authorities", AUTHORITIES]);
-    }
+    checked(parts, checksum);
+    login(parts, http.secret_ref.as_deref());
+    trust(parts, http.cert_config_map.as_deref());
     for header in &http.extra_headers {
         parts.argue(&[&format!("--header={header}")]);
     }
@@ -258,5 +250,34 @@ fn web(parts: &mut Parts, http: &DataVolumeSourceHttp, checksum: Option<&str>) {
         let secret = json!({"secretName": secret});
         parts.mount(&name, ("secret", secret), &path, true);
         parts.argue(&["--headers-from", &path]);
+    }
+}
+
+fn bucket(parts: &mut Parts, object: &DataVolumeSourceS3, checksum: Option<&str>) {
+    parts.argue(&["s3", &object.url]);
+    checked(parts, checksum);
+    login(parts, object.secret_ref.as_deref());
+    trust(parts, object.cert_config_map.as_deref());
+}
+
+fn checked(parts: &mut Parts, checksum: Option<&str>) {
+    if let Some(checksum) = checksum {
+        parts.argue(&["--checksum", checksum]);
+    }
+}
+
+fn login(parts: &mut Parts, secret: Option<&str>) {
+    if let Some(secret) = secret.filter(|name| !name.is_empty()) {
+        let secret = json!({"secretName": secret});
+        parts.mount("credentials", ("secret", secret), CREDENTIALS, true);
+        parts.argue(&["--credentials", CREDENTIALS]);
+    }
+}
+
+fn trust(parts: &mut Parts, map: Option<&str>) {
+    if let Some(map) = map.filter(|name| !name.is_empty()) {
+        let map = json!({"name": map});
+        parts.mount("authorities", ("configMap", map), AUTHORITIES, true);
+        parts.argue(&["--authorities", AUTHORITIES]);
     }
 }

@@ -2,19 +2,26 @@
 //! the remedy.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::annotations;
 use kubevirt_api::data_volume::{
-    DataVolumeContentType, DataVolumeSourceHttp, DataVolumeSourcePvc, DataVolumeSourceRegistry,
-    DataVolumeSpec, StorageSpec,
+    DataVolumeContentType, DataVolumeSourceGcs, DataVolumeSourceHttp, DataVolumeSourceRegistry,
+    DataVolumeSourceS3, DataVolumeSpec, StorageSpec,
 };
 use kubevirt_api::data_volume_status::DataVolume;
 use kubevirt_api::quantity::Amount;
+use kubevirt_api::storage_profile::ClaimPropertySet;
 use launcher_pod::ContainerDisks;
+use reasons::Reason;
+use reconcile::Key;
 
+use super::named::Named;
 use crate::Uploads;
+use crate::data_source::Target;
+use crate::storage_profile;
 
 const STORAGE: &str = "storage";
 
@@ -23,7 +30,7 @@ const STORAGE: &str = "storage";
 pub(super) struct Request {
     pub(super) source: Source,
     pub(super) form: Form,
-    /// Size of the claim (`pvc`) or of the disk (`storage`), in bytes. Only a copy may leave it out.
+    /// Size of the claim (`pvc`) or of the disk (`storage`), in bytes. Only copies may leave it out.
     pub(super) size: Option<u64>,
 }
 
@@ -33,10 +40,16 @@ pub(super) enum Source {
         http: DataVolumeSourceHttp,
         checksum: Option<String>,
     },
+    Bucket {
+        object: DataVolumeSourceS3,
+        checksum: Option<String>,
+    },
     /// The reference of an image.
     Image(String),
     /// The name of a claim in the same namespace.
     Claim(String),
+    /// The name of a volume snapshot in the same namespace.
+    Snapshot(String),
     Blank,
     /// A client sends the disk; the controller of uploads receives it.
     Upload,
@@ -53,6 +66,26 @@ pub(super) enum Form {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal(pub(super) String);
 
+/// Why there is nothing to carry out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unmet {
+    /// For good.
+    Refused(Refusal),
+    /// Until something else changes.
+    Waits {
+        reason: Reason,
+        message: String,
+        /// When to look again, if no watch tells.
+        again: Option<Duration>,
+    },
+}
+
+impl From<Refusal> for Unmet {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
 impl Refusal {
     fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -67,10 +100,18 @@ pub(super) struct Abilities {
     pub(super) uploads: Uploads,
 }
 
-pub(super) fn parse(whole: &DataVolume, abilities: Abilities) -> Result<Request, Refusal> {
+/// `named` is the source behind `spec.sourceRef`, if there is that.
+pub(super) fn parse(
+    whole: &DataVolume,
+    named: Option<&Named>,
+    abilities: Abilities,
+) -> Result<Request, Refusal> {
     let spec = &whole.spec;
     check_options(spec)?;
-    let source = source(whole, abilities)?;
+    let source = match named {
+        Some(named) => named_source(whole, named)?,
+        None => source(whole, abilities)?,
+    };
     let (form, requests) = form(spec)?;
     let size = requests.and_then(|requests| requests.get(STORAGE));
     let path = match &form {
@@ -78,7 +119,7 @@ pub(super) fn parse(whole: &DataVolume, abilities: Abilities) -> Result<Request,
         Form::Storage(_) => "spec.storage.resources.requests.storage",
     };
     let size = size.map(|size| bytes(size, path)).transpose()?;
-    if size.is_none() && !matches!(source, Source::Claim(_)) {
+    if size.is_none() && !matches!(source, Source::Claim(_) | Source::Snapshot(_)) {
         return Err(Refusal::new(format!("{path}: give the size of the disk")));
     }
     Ok(Request { source, form, size })
@@ -118,19 +159,12 @@ fn check_options(spec: &DataVolumeSpec) -> Result<(), Refusal> {
 fn source(whole: &DataVolume, abilities: Abilities) -> Result<Source, Refusal> {
     let spec = &whole.spec;
     let checksum = checksum(whole)?;
-    if spec.source_ref.is_some() {
-        return Err(Refusal::new(
-            "spec.sourceRef: there are no data sources here; name the source in spec.source",
-        ));
-    }
     let Some(given) = &spec.source else {
         return Err(Refusal::new(
-            "spec.source: give one of http, registry, pvc, upload and blank",
+            "spec.source: give one of http, s3, gcs, registry, pvc, snapshot, upload and blank",
         ));
     };
     let missing = [
-        ("s3", given.s3.is_some(), "use http with a signed address"),
-        ("gcs", given.gcs.is_some(), "use http with a signed address"),
         (
             "imageio",
             given.imageio.is_some(),
@@ -140,11 +174,6 @@ fn source(whole: &DataVolume, abilities: Abilities) -> Result<Source, Refusal> {
             "vddk",
             given.vddk.is_some(),
             "export the disk to a file and use http",
-        ),
-        (
-            "snapshot",
-            given.snapshot.is_some(),
-            "copy the claim: use pvc",
         ),
     ];
     for (name, is_given, remedy) in missing {
@@ -158,11 +187,26 @@ fn source(whole: &DataVolume, abilities: Abilities) -> Result<Source, Refusal> {
     if let Some(http) = &given.http {
         found.push(web(http, checksum.clone())?);
     }
+    if let Some(object) = &given.s3 {
+        found.push(bucket(object, checksum.clone())?);
+    }
+    if let Some(object) = &given.gcs {
+        found.push(google(object, checksum.clone())?);
+    }
     if let Some(registry) = &given.registry {
         found.push(image(registry, abilities.images)?);
     }
     if let Some(claim) = &given.pvc {
-        found.push(copied(claim, whole)?);
+        let at = ("pvc", claim.namespace.as_str(), claim.name.as_str());
+        found.push(Source::Claim(copied(at, whole)?));
+    }
+    if let Some(snapshot) = &given.snapshot {
+        let at = (
+            "snapshot",
+            snapshot.namespace.as_str(),
+            snapshot.name.as_str(),
+        );
+        found.push(Source::Snapshot(copied(at, whole)?));
     }
     if given.blank.is_some() {
         found.push(Source::Blank);
@@ -172,16 +216,20 @@ fn source(whole: &DataVolume, abilities: Abilities) -> Result<Source, Refusal> {
     }
     let (Some(source), true) = (found.pop(), found.is_empty()) else {
         return Err(Refusal::new(
-            "spec.source: give exactly one of http, registry, pvc, upload and blank",
+            "spec.source: give exactly one of http, s3, gcs, registry, pvc, snapshot, upload and blank",
         ));
     };
-    if checksum.is_some() && !matches!(source, Source::Web { .. }) {
-        return Err(Refusal::new(format!(
-            "annotation {}: only a file from a web server has a checksum; remove the annotation",
-            annotations::IMPORT_CHECKSUM
-        )));
+    if checksum.is_some() && !matches!(source, Source::Web { .. } | Source::Bucket { .. }) {
+        return Err(no_checksum());
     }
     Ok(source)
+}
+
+fn no_checksum() -> Refusal {
+    Refusal::new(format!(
+        "annotation {}: only a file from a web server has a checksum; remove the annotation",
+        annotations::IMPORT_CHECKSUM
+    ))
 }
 
 fn checksum(whole: &DataVolume) -> Result<Option<String>, Refusal> {
@@ -214,6 +262,42 @@ fn web(http: &DataVolumeSourceHttp, checksum: Option<String>) -> Result<Source, 
         ));
     }
     let http = http.clone();
+    Ok(Source::Web { http, checksum })
+}
+
+fn bucket(object: &DataVolumeSourceS3, checksum: Option<String>) -> Result<Source, Refusal> {
+    let schemes = ["s3://", "http://", "https://"];
+    if !schemes.iter().any(|scheme| object.url.starts_with(scheme)) {
+        return Err(Refusal::new(
+            "spec.source.s3.url: write s3://BUCKET/KEY, or the http or https address of the object \
+             on another server",
+        ));
+    }
+    let object = object.clone();
+    Ok(Source::Bucket { object, checksum })
+}
+
+/// A public object of Google is a file on a web server.
+fn google(object: &DataVolumeSourceGcs, checksum: Option<String>) -> Result<Source, Refusal> {
+    if is_given(object.secret_ref.as_ref()) {
+        return Err(Refusal::new(
+            "spec.source.gcs.secretRef: the importer cannot log in to Google; use http with a \
+             signed address, or s3 with an HMAC key",
+        ));
+    }
+    let url = match object.url.strip_prefix("gs://") {
+        Some(object) => format!("https://storage.googleapis.com/{object}"),
+        None => object.url.clone(),
+    };
+    if !url.starts_with("https://") {
+        return Err(Refusal::new(
+            "spec.source.gcs.url: write gs://BUCKET/OBJECT, or an https address",
+        ));
+    }
+    let http = DataVolumeSourceHttp {
+        url,
+        ..DataVolumeSourceHttp::default()
+    };
     Ok(Source::Web { http, checksum })
 }
 
@@ -271,19 +355,78 @@ fn is_given(text: Option<&String>) -> bool {
     text.is_some_and(|text| !text.is_empty())
 }
 
-fn copied(claim: &DataVolumeSourcePvc, whole: &DataVolume) -> Result<Source, Refusal> {
-    let own = whole.metadata.namespace.as_deref().unwrap_or_default();
-    if claim.name.is_empty() {
-        return Err(Refusal::new("spec.source.pvc.name: name the claim to copy"));
+/// The claim or snapshot behind a data source.
+fn named_source(whole: &DataVolume, named: &Named) -> Result<Source, Refusal> {
+    if whole.spec.source.is_some() {
+        return Err(Refusal::new(
+            "spec: give exactly one of source and sourceRef",
+        ));
     }
-    if !claim.namespace.is_empty() && claim.namespace != own {
+    if checksum(whole)?.is_some() {
+        return Err(no_checksum());
+    }
+    let (target, own) = (&named.target, whole.metadata.namespace.as_deref());
+    let Key { namespace, name } = target.key();
+    if own != Some(namespace) {
         return Err(Refusal::new(format!(
-            "spec.source.pvc.namespace: a claim of another namespace cannot be copied; create the \
-             data volume in namespace {}",
-            claim.namespace
+            "spec.sourceRef: it stands for {target}, and a source in another namespace cannot be \
+             copied; create the data volume in namespace {namespace}"
         )));
     }
-    Ok(Source::Claim(claim.name.clone()))
+    Ok(match target {
+        Target::Claim(_) => Source::Claim(name.clone()),
+        Target::Snapshot(_) => Source::Snapshot(name.clone()),
+    })
+}
+
+/// The name of a claim or snapshot to copy, which is given by kind, namespace and name.
+fn copied(
+    (kind, namespace, name): (&str, &str, &str),
+    whole: &DataVolume,
+) -> Result<String, Refusal> {
+    let own = whole.metadata.namespace.as_deref().unwrap_or_default();
+    if name.is_empty() {
+        return Err(Refusal::new(format!(
+            "spec.source.{kind}.name: name the source to copy"
+        )));
+    }
+    if !namespace.is_empty() && namespace != own {
+        return Err(Refusal::new(format!(
+            "spec.source.{kind}.namespace: a source in another namespace cannot be copied; create \
+             the data volume in namespace {namespace}"
+        )));
+    }
+    Ok(name.to_owned())
+}
+
+impl Form {
+    /// The name of the storage class, if one is given.
+    pub(super) fn storage_class(&self) -> Option<&str> {
+        let name = match self {
+            Self::Pvc(pvc) => pvc.storage_class_name.as_deref(),
+            Self::Storage(storage) => storage.storage_class_name.as_deref(),
+        };
+        name.filter(|name| !name.is_empty())
+    }
+}
+
+impl Request {
+    /// Fills in the modes that are not given, as the profile of the storage class proposes.
+    pub(super) fn complete(&mut self, sets: &[ClaimPropertySet]) {
+        let Form::Storage(storage) = &mut self.form else {
+            return;
+        };
+        let given = storage.volume_mode.as_deref().filter(|it| !it.is_empty());
+        // A claim from a snapshot has the mode of the claim before, which was hardly another one.
+        let is_copy = matches!(self.source, Source::Snapshot(_));
+        let mode = given.or(is_copy.then_some("Filesystem"));
+        if let Some(set) = storage_profile::choose(sets, &storage.access_modes, mode) {
+            if storage.access_modes.is_empty() {
+                storage.access_modes.clone_from(&set.access_modes);
+            }
+            storage.volume_mode = Some(set.volume_mode.clone());
+        }
+    }
 }
 
 type Requests<'a> = Option<&'a BTreeMap<String, Quantity>>;

@@ -1,10 +1,8 @@
-//! The objects that only this controller reads: importer pods, the definition of data volumes, storage
-//! classes, and pods that use a claim.
+//! The objects that only this controller reads: importer pods, storage classes, and pods that use a claim.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod, PodStatus};
 use k8s_openapi::api::storage::v1::StorageClass as WholeStorageClass;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::annotations;
 use serde::Deserialize;
@@ -127,15 +125,6 @@ impl From<ContainerStateTerminated> for End {
 }
 
 reconcile::resource_view!(ImporterPod, Pod, NamespaceResourceScope);
-
-/// A definition with our label; only its existence matters.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Definition {
-    metadata: ObjectMeta,
-}
-
-reconcile::resource_view!(Definition, CustomResourceDefinition, ClusterResourceScope);
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -48,6 +48,7 @@ impl From<PersistentVolumeClaim> for Claim {
             annotations::CDI_RUNNING_MESSAGE,
             annotations::UPLOAD_REFUSED,
             annotations::IMPORT_RESTARTS,
+            annotations::COPIED_FROM,
         ];
         Self {
             metadata: super::slim(claim.metadata, Labels::Dropped, &kept),

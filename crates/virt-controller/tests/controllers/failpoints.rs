@@ -5,7 +5,10 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 
 use super::*;
-use super::{data_volumes, exports, imports, instancetypes, snapshots, uploads};
+use super::{
+    data_sources, data_volumes, exports, imports, instancetypes, snapshots, storage_profiles,
+    uploads,
+};
 
 const PREFIX: &str = "virt-controller/";
 
@@ -317,6 +320,26 @@ async fn imports_survive_a_crash_at_every_failpoint() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn data_sources_survive_a_crash_at_every_failpoint() {
+    for name in names("data-source/") {
+        let mut cluster = TestCluster::new().await;
+        cluster.install_own_importer().await;
+        check(&mut cluster, name, data_sources::prepared).await;
+        cluster.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn storage_profiles_survive_a_crash_at_every_failpoint() {
+    for name in names("storage-profile/") {
+        let mut cluster = TestCluster::new().await;
+        cluster.install_own_importer().await;
+        check(&mut cluster, name, storage_profiles::kept).await;
+        cluster.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn uploads_survive_a_crash_at_every_failpoint() {
     for name in names("upload/") {
         let mut cluster = TestCluster::new().await;
@@ -350,7 +373,9 @@ fn every_failpoint_has_a_scenario() {
         "vmi/",
         "replica-set/",
         "migration/",
+        "data-source/",
         "data-volume/",
+        "storage-profile/",
         "upload/",
         "hotplug/",
         "snapshot/",

@@ -262,7 +262,7 @@ async fn refused_data_volume_says_why_and_makes_nothing() {
     let cluster = TestCluster::new().await;
     cluster.install_own_importer().await;
     let mut volume = data_volume("disk");
-    volume["spec"]["source"] = json!({"s3": {"url": "s3://a/b"}});
+    volume["spec"]["source"] = json!({"vddk": {"url": "https://a"}});
     create(&cluster, volume).await;
     wait_for_phase(&cluster, "disk", "Failed").await;
     let seen = status(&cluster, "disk").await;
@@ -279,7 +279,7 @@ async fn refused_data_volume_says_why_and_makes_nothing() {
         text.contains("give exactly one of pvc and storage"),
         "{text}"
     );
-    let change = json!({"spec": {"source": {"s3": {"url": "s3://a/c"}}}});
+    let change = json!({"spec": {"source": {"vddk": {"url": "https://b"}}}});
     let changed = cluster.data_volumes();
     let changed = changed
         .patch("disk", &PatchParams::default(), &Patch::Merge(change))
@@ -320,6 +320,52 @@ async fn copy_waits_until_its_source_is_free() {
     succeed(&cluster, &pod).await;
     wait_for_phase(&cluster, "copy", "Succeeded").await;
     cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_volume_from_a_snapshot_waits_for_it() {
+    let cluster = TestCluster::new().await;
+    cluster.install_own_importer().await;
+    cluster.install_snapshotter().await;
+    let mut copy = data_volume("copy");
+    copy["spec"] = json!({"source": {"snapshot": {"namespace": "default", "name": "yesterday"}},
+                          "storage": {"storageClassName": "local"}});
+    create(&cluster, copy).await;
+    cluster
+        .wait_until("the copy waits", async || {
+            let seen = status(&cluster, "copy").await;
+            condition(&seen, "Running").1 == "SourceSnapshotNotAvailable"
+        })
+        .await;
+    let snapshot = json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+        "metadata": {"name": "yesterday", "namespace": "default"},
+        "spec": {"source": {"persistentVolumeClaimName": "disk"}},
+    });
+    cluster.create(snapshot).await;
+    import_phases(&cluster, "copy").await;
+    let claim = cluster.claims().get("copy").await.unwrap();
+    let spec = claim.spec.unwrap();
+    let source = spec.data_source.unwrap();
+    assert_eq!(
+        (source.kind.as_str(), source.name.as_str()),
+        ("VolumeSnapshot", "yesterday")
+    );
+    let requests = spec.resources.unwrap().requests.unwrap();
+    assert_eq!(requests["storage"].0, "2Gi");
+    cluster.end().await;
+}
+
+/// Follows a copy of a snapshot to its end.
+async fn import_phases(cluster: &TestCluster, name: &str) {
+    bind_claim(cluster, name).await;
+    let pod = importer(cluster, name).await;
+    wait_for_phase(cluster, name, "CloneScheduled").await;
+    let now = json!({"running": {"startedAt": "2026-11-21T12:00:00Z"}});
+    set_pod(cluster, &pod, "Running", &now).await;
+    wait_for_phase(cluster, name, "CloneFromSnapshotSourceInProgress").await;
+    succeed(cluster, &pod).await;
+    wait_for_phase(cluster, name, "Succeeded").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,7 +60,7 @@ Examples:
   virtctl run mine --image ./debian.qcow2
 
 The image must have cloud-init, which gets the key. The address of a disk image needs an importer of data \
-volumes in the cluster. A file is uploaded first, which needs CDI; its data volume stays when the VM is deleted.")]
+volumes in the cluster. A file is uploaded first, to a single host or to CDI; its data volume stays when the VM is deleted.")]
     Run(Box<Run>),
     /// Show CPU, memory, disk and network of guests, live
     #[command(after_help = "\
@@ -87,7 +87,7 @@ Examples:
   virtctl image-upload dv debian --size 10Gi --image-path debian.qcow2
   virtctl image-upload pvc files --size 1Gi --archive-path files.tar --uploadproxy-url https://upload.example.org
 
-Needs CDI in the cluster.")]
+Works on a single host, and on a cluster with CDI.")]
     ImageUpload(Box<ImageUpload>),
     /// Make, delete and download exports of VMs, snapshots and claims
     #[command(name = "vmexport")]

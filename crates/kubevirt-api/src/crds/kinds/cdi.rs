@@ -1,5 +1,5 @@
 //! Group `cdi.kubevirt.io`: the kinds of the importer. On clusters CDI may define them instead, so they are
-//! not in the list of our kinds; the label shows who made the definition.
+//! not in the list of our kinds; the label on the definition of data volumes shows who made it, and decides for all.
 
 use crate::{
     cdi_config::CDIConfig,
@@ -7,13 +7,15 @@ use crate::{
         definition::{Column, Definition, Object, Scope, StatusIs, Version},
         rules, structural,
     },
+    data_source::{DataSource, DataSourceSpec, DataSourceStatus},
     data_volume::DataVolumeSpec,
     data_volume_status::{DataVolume, DataVolumeStatus},
     labels,
+    storage_profile::{StorageProfile, StorageProfileSpec, StorageProfileStatus},
 };
 
 pub(super) fn rows() -> Vec<Definition> {
-    vec![config(), data_volumes()]
+    vec![config(), data_sources(), data_volumes(), storage_profiles()]
 }
 
 /// Only what clients read. Settings of CDI are unknown fields here, as nothing would follow them.
@@ -50,6 +52,58 @@ fn config() -> Definition {
         scale: None,
         columns: vec![
             Column::text("Proxy", ".status.uploadProxyURL"),
+            Column::age(),
+        ],
+    }
+}
+
+fn data_sources() -> Definition {
+    let mut spec = structural::of_spec::<DataSourceSpec>();
+    spec["properties"]["source"]["x-kubernetes-validations"] =
+        serde_json::json!([rules::at_most_one(&["pvc", "snapshot", "dataSource"])]);
+    let schema = Object::new("A name for the claim or snapshot that new disks are made from.")
+        .required("spec", spec)
+        .optional("status", structural::of_status::<DataSourceStatus>())
+        .schema();
+    Definition {
+        group: DataSource::GROUP,
+        kind: DataSource::KIND,
+        plural: DataSource::PLURAL,
+        singular: "datasource",
+        short_names: &["das"],
+        categories: &["all"],
+        scope: Scope::Namespaced,
+        label: None,
+        versions: vec![Version::stored(DataSource::VERSION, &schema)],
+        status: StatusIs::Subresource,
+        scale: None,
+        columns: vec![
+            Column::text("Ready", ".status.conditions[?(@.type==\"Ready\")].status"),
+            Column::age(),
+        ],
+    }
+}
+
+fn storage_profiles() -> Definition {
+    let schema =
+        Object::new("What a storage class can do; there is one of its name for each class.")
+            .required("spec", structural::of_spec::<StorageProfileSpec>())
+            .optional("status", structural::of_status::<StorageProfileStatus>())
+            .schema();
+    Definition {
+        group: StorageProfile::GROUP,
+        kind: StorageProfile::KIND,
+        plural: StorageProfile::PLURAL,
+        singular: "storageprofile",
+        short_names: &[],
+        categories: &[],
+        scope: Scope::Cluster,
+        label: None,
+        versions: vec![Version::stored(StorageProfile::VERSION, &schema)],
+        status: StatusIs::Subresource,
+        scale: None,
+        columns: vec![
+            Column::text("Provisioner", ".status.provisioner"),
             Column::age(),
         ],
     }

@@ -19,9 +19,9 @@ use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
-use super::view::{Definition, ImporterPod};
+use super::view::ImporterPod;
 use crate::gate::Gate;
-use crate::view::Claim;
+use crate::view::{Claim, ImporterDefinition};
 use crate::wiring::Wiring;
 
 pub(super) use plan::SUCCEEDED;
@@ -40,7 +40,7 @@ struct Controller {
     client: Client,
     claims: Store<Claim>,
     pods: Store<ImporterPod>,
-    definitions: Store<Definition>,
+    definitions: Store<ImporterDefinition>,
     launcher: Settings,
     recorder: Recorder,
     clock: Clock,
@@ -69,7 +69,7 @@ impl Queue {
 pub(super) fn register(
     wiring: &mut Wiring<'_>,
     pods: &Store<ImporterPod>,
-    definitions: &Store<Definition>,
+    definitions: &Store<ImporterDefinition>,
 ) -> Queue {
     let gate = Gate::default();
     let claims = wiring.caches.claims.store();

@@ -5,7 +5,8 @@ use std::time::Duration;
 use kubevirt_api::annotations;
 use reasons::Reason;
 
-use super::super::plan::{self as of_data_volume, Verdict, delay, is_deleting, problem, restarts};
+use super::super::ended::{self, delay, is_deleting, problem, restarts};
+use super::super::plan::Verdict;
 use super::super::view::{Container, ImporterPod, PodPhase};
 use super::observe::Observed;
 use crate::view::Claim;
@@ -126,7 +127,7 @@ fn with_pod(observed: &Observed, pod: &ImporterPod) -> Plan {
             Plan::state("Running", running)
         }
         Container::Waiting { reason, message } => {
-            let verdict = of_data_volume::waiting(reason, message);
+            let verdict = ended::waiting(reason, message);
             Plan::waits(verdict.reason, verdict.message)
         }
         Container::Ended | Container::Unknown => {

@@ -1,14 +1,12 @@
 //! Checks that the service account of a VM may copy from another namespace.
 
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
-use kube::api::{Api, PostParams};
+use kube::api::Api;
 use kubevirt_api::data_source::{DataSource, DataSourceSource};
 use reconcile::Key;
 use serde_json::Value;
 
-use super::{DataVolumeError, GROUP};
+use super::DataVolumeError;
+use crate::permission::{self, Account, DEFAULT_ACCOUNT};
 use crate::vm::Controller;
 use crate::vm::view::Vm;
 
@@ -28,38 +26,19 @@ impl Controller {
         let Some(namespace) = source.filter(|namespace| namespace != own) else {
             return Ok(());
         };
-        let account = format!("system:serviceaccount:{own}:{}", account(vm));
-        for (group, resource, part) in [(GROUP, "datavolumes", "source"), ("", "pods", "")] {
-            let request = SubjectAccessReview {
-                spec: SubjectAccessReviewSpec {
-                    user: Some(account.clone()),
-                    groups: Some(vec![
-                        "system:serviceaccounts".to_owned(),
-                        format!("system:serviceaccounts:{own}"),
-                        "system:authenticated".to_owned(),
-                    ]),
-                    resource_attributes: Some(ResourceAttributes {
-                        namespace: Some(namespace.clone()),
-                        verb: Some("create".to_owned()),
-                        group: Some(group.to_owned()),
-                        resource: Some(resource.to_owned()),
-                        subresource: Some(part.to_owned()).filter(|part| !part.is_empty()),
-                        ..ResourceAttributes::default()
-                    }),
-                    ..SubjectAccessReviewSpec::default()
-                },
-                ..SubjectAccessReview::default()
-            };
-            let api = Api::<SubjectAccessReview>::all(self.client.clone());
-            let review = api.create(&PostParams::default(), &request).await;
-            let review = review.map_err(|source| DataVolumeError::Source {
-                name: name.to_owned(),
-                source: Box::new(source),
-            })?;
-            if review.status.is_some_and(|status| status.allowed) {
-                return Ok(());
-            }
+        let account = Account {
+            namespace: own,
+            name: account(vm),
+        };
+        let allowed = permission::may_copy(&self.client, account, &namespace).await;
+        let allowed = allowed.map_err(|source| DataVolumeError::Source {
+            name: name.to_owned(),
+            source: Box::new(source),
+        })?;
+        if allowed {
+            return Ok(());
         }
+        let account = account.user();
         Err(DataVolumeError::Unauthorized { account, namespace })
     }
 
@@ -126,5 +105,5 @@ impl Controller {
 fn account(vm: &Vm) -> &str {
     let mut volumes = vm.volumes().iter();
     let named = volumes.find_map(|volume| volume.pointer("/serviceAccount/serviceAccountName"));
-    named.and_then(Value::as_str).unwrap_or("default")
+    named.and_then(Value::as_str).unwrap_or(DEFAULT_ACCOUNT)
 }
