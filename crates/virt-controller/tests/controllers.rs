@@ -37,6 +37,8 @@ mod namespaces;
 mod restores;
 #[path = "controllers/snapshots.rs"]
 mod snapshots;
+#[path = "controllers/suspends.rs"]
+mod suspends;
 #[path = "controllers/uploads.rs"]
 mod uploads;
 #[path = "controllers/workload_updates.rs"]
