@@ -168,7 +168,7 @@ mod tests {
     use crate::verbs::start::Start;
     use kubevirt_api::subresource_bodies::StartOptions;
 
-    fn vm(strategy: &str, status: Value) -> VirtualMachine {
+    fn vm(strategy: &str, status: &Value) -> VirtualMachine {
         let template = json!({"spec": {"domain": {"devices": {}}}});
         let spec = json!({"runStrategy": strategy, "template": template});
         serde_json::from_value(json!({"spec": spec, "status": status})).unwrap()
@@ -178,7 +178,7 @@ mod tests {
         json!({"conditions": [{"type": "Suspended", "status": status, "reason": reason}]})
     }
 
-    fn vmi(status: Value) -> VirtualMachineInstance {
+    fn vmi(status: &Value) -> VirtualMachineInstance {
         let mut vmi = json!({
             "metadata": {"name": "a", "uid": "u1"}, "spec": {"domain": {"devices": {}}},
             "status": {"phase": "Running"},
@@ -208,21 +208,17 @@ mod tests {
     #[test]
     fn only_a_running_guest_that_nothing_else_works_on_is_suspended() {
         let none = || json!({});
-        for (status, vmi, expected) in [
-            (
-                none(),
-                Some(vmi(none())),
-                r#"[{"action":"Suspend","uid":"u1"}]"#,
-            ),
+        for (status, vmi_status, expected) in [
+            (none(), Some(none()), r#"[{"action":"Suspend","uid":"u1"}]"#),
             (
                 condition("False", "SuspendFailed"),
-                Some(vmi(none())),
+                Some(none()),
                 r#"[{"action":"Suspend","uid":"u1"}]"#,
             ),
             (none(), None, "VM is not running"),
             (
                 none(),
-                Some(vmi(json!({"phase": "Scheduled"}))),
+                Some(json!({"phase": "Scheduled"})),
                 "VM is not running",
             ),
             (
@@ -232,33 +228,32 @@ mod tests {
             ),
             (
                 condition("False", "Suspending"),
-                Some(vmi(none())),
+                Some(none()),
                 "VM is being suspended already",
             ),
             (
                 json!({"snapshotInProgress": "s"}),
-                Some(vmi(none())),
+                Some(none()),
                 "snapshot s is in progress: wait for its end",
             ),
             (
                 json!({"memoryDumpRequest": {"claimName": "c", "phase": "InProgress"}}),
-                Some(vmi(none())),
+                Some(none()),
                 "a memory dump is in progress: wait for its end",
             ),
             (
                 none(),
-                Some(vmi(json!({"migrationState": {"migrationUid": "m"}}))),
+                Some(json!({"migrationState": {"migrationUid": "m"}})),
                 "a migration is in progress: wait for its end",
             ),
             (
                 none(),
-                Some(vmi(
-                    json!({"conditions": [{"type": "Paused", "status": "True"}]}),
-                )),
+                Some(json!({"conditions": [{"type": "Paused", "status": "True"}]})),
                 "VM is paused: unpause it first",
             ),
         ] {
-            let vm = vm("Always", status);
+            let vm = vm("Always", &status);
+            let vmi = vmi_status.as_ref().map(vmi);
             let observed = ObservedVm {
                 vm: &vm,
                 vmi: vmi.as_ref(),
@@ -301,7 +296,7 @@ mod tests {
             ),
             ("Always", json!({}), true, "VM is not suspended"),
         ] {
-            let vm = vm(strategy, status);
+            let vm = vm(strategy, &status);
             let observed = ObservedVm { vm: &vm, vmi: None };
             let options = ResumeOptions {
                 discard_state,
@@ -310,7 +305,7 @@ mod tests {
             let decided = Resume::decide(&observed, &options);
             assert_eq!(shown(decided), expected, "{strategy} {:?}", vm.status);
         }
-        let vm = vm("Always", suspended());
+        let vm = vm("Always", &suspended());
         let observed = ObservedVm { vm: &vm, vmi: None };
         let started = Start::decide(&observed, &StartOptions::default());
         assert_eq!(shown(started), resume);
