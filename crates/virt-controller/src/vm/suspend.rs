@@ -38,6 +38,8 @@ pub(super) const CONDITION: &str = "Suspended";
 const DISCARD: &str = "discardState";
 /// Until the claim of an earlier attempt is gone.
 const CLAIM_WAIT: Duration = Duration::from_secs(5);
+/// Until a new claim is looked up.
+const CREATED_WAIT: Duration = Duration::from_secs(1);
 const MIB: u64 = 1 << 20;
 /// Devices, and what a file system needs.
 const HEADER: u64 = 128 * MIB;
@@ -229,7 +231,13 @@ fn save(observed: &Observed, vmi: Option<&Guest>) -> Suspend {
     match observed.saved.iter().find(|claim| claim.name == name) {
         Some(claim) if !claim.is_deleting => {}
         // The volume of an earlier attempt leaves first.
-        None if volume.is_none() => return Suspend::default().with(Change::CreateClaim),
+        // No watch reports the claim to the VM.
+        None if volume.is_none() => {
+            return Suspend {
+                requeue_in: Some(CREATED_WAIT),
+                ..Suspend::default().with(Change::CreateClaim)
+            };
+        }
         Some(_) | None => {
             return Suspend {
                 requeue_in: Some(CLAIM_WAIT),
