@@ -176,6 +176,18 @@ pub(crate) async fn run_on(
         Command::Unpause { target, dry_run } => {
             power::unpause(cluster, printer, target, *dry_run).await
         }
+        Command::Suspend { vm, dry_run } => power::suspend(cluster, printer, vm, *dry_run).await,
+        Command::Resume {
+            vm,
+            discard_state,
+            dry_run,
+        } => {
+            let options = power::Resume {
+                discard_state: *discard_state,
+                dry_run: *dry_run,
+            };
+            power::resume(cluster, printer, vm, options).await
+        }
         Command::SoftReboot { vmi } => {
             guest::update(cluster, printer, Subresource::of(vmi, "softreboot")).await
         }
