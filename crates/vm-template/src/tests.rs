@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::{ConvertError, Processed, Values, convert, process};
 
-fn template(spec: Value) -> VirtualMachineTemplate {
+fn template(spec: &Value) -> VirtualMachineTemplate {
     serde_json::from_value(json!({"metadata": {"name": "t"}, "spec": spec})).unwrap()
 }
 
-fn processed(spec: Value, given: &[(&str, &str)]) -> Result<Processed, Vec<String>> {
+fn processed(spec: &Value, given: &[(&str, &str)]) -> Result<Processed, Vec<String>> {
     let given: BTreeMap<String, String> = given
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -24,7 +24,7 @@ fn processed(spec: Value, given: &[(&str, &str)]) -> Result<Processed, Vec<Strin
     process(&template(spec), values).map_err(problems)
 }
 
-fn spec(parameters: Value) -> Value {
+fn spec(parameters: &Value) -> Value {
     json!({
         "parameters": parameters,
         "message": "${NAME} has ${CORES} cores",
@@ -43,7 +43,7 @@ fn values_are_given_default_or_generated() {
         json!({"name": "NAME", "generate": "expression", "from": "vm-[a-c]{3}", "required": true});
     let cores = json!({"name": "CORES", "value": "2"});
     let check = |given: &[(&str, &str)], name_of_vm: &str, count: u64| {
-        let made = processed(spec(json!([name, cores])), given).unwrap();
+        let made = processed(&spec(&json!([name, cores])), given).unwrap();
         let expected = json!({
             "apiVersion": "kubevirt.io/v1",
             "kind": "VirtualMachine",
@@ -64,14 +64,18 @@ fn values_are_given_default_or_generated() {
 fn namespace_with_a_parameter_stays() {
     let vm = json!({"metadata": {"name": "a", "namespace": "${SPACE}"}, "spec": {"template": {}}});
     let parameters = json!([{"name": "SPACE", "value": "tests"}]);
-    let made = processed(json!({"virtualMachine": vm, "parameters": parameters}), &[]).unwrap();
+    let made = processed(
+        &json!({"virtualMachine": vm, "parameters": parameters}),
+        &[],
+    )
+    .unwrap();
     assert_eq!(made.vm["metadata"]["namespace"], "tests");
     assert_eq!(made.message, None);
 }
 
 #[test]
 fn problems_name_the_field_and_the_remedy() {
-    let check = |spec: Value, given: &[(&str, &str)], expected: &[&str]| {
+    let check = |spec: &Value, given: &[(&str, &str)], expected: &[&str]| {
         assert_eq!(processed(spec, given).unwrap_err(), expected);
     };
     let parameters = json!([
@@ -79,7 +83,7 @@ fn problems_name_the_field_and_the_remedy() {
         {"name": "CORES", "generate": "expression", "from": "[z-a]{1}"},
     ]);
     check(
-        spec(parameters),
+        &spec(&parameters),
         &[("SIZE", "3")],
         &[
             "parameters.SIZE: the template has no such parameter; it has NAME, CORES",
@@ -88,12 +92,12 @@ fn problems_name_the_field_and_the_remedy() {
         ],
     );
     check(
-        spec(json!([{"name": "CORES", "generate": "expression"}])),
+        &spec(&json!([{"name": "CORES", "generate": "expression"}])),
         &[],
         &["spec.parameters[0].from: give a pattern such as [a-z0-9]{8}"],
     );
     check(
-        spec(json!([{"name": "NAME", "value": "a"}])),
+        &spec(&json!([{"name": "NAME", "value": "a"}])),
         &[],
         &[
             "spec.virtualMachine.spec.template.spec.domain.cpu.cores: there is no parameter CORES; add it \
@@ -101,17 +105,17 @@ fn problems_name_the_field_and_the_remedy() {
         ],
     );
     check(
-        json!({"parameters": [], "virtualMachine": {}}),
+        &json!({"parameters": [], "virtualMachine": {}}),
         &[("A", "")],
         &["parameters.A: the template has no such parameter; it has none"],
     );
     check(
-        json!({"virtualMachine": {}}),
+        &json!({"virtualMachine": {}}),
         &[],
         &["spec.virtualMachine: give the VM of the template"],
     );
     let cores = processed(
-        spec(json!([{"name": "NAME", "value": "a"}, {"name": "CORES", "value": "many"}])),
+        &spec(&json!([{"name": "NAME", "value": "a"}, {"name": "CORES", "value": "many"}])),
         &[],
     );
     let problems = cores.unwrap_err();
@@ -122,7 +126,7 @@ fn problems_name_the_field_and_the_remedy() {
         "{problems:?}"
     );
     let large = processed(
-        json!({
+        &json!({
             "virtualMachine": {"metadata": {"name": "${A}${A}${A}${A}"}},
             "parameters": [{"name": "A", "value": "x".repeat(1 << 20)}],
         }),
@@ -134,7 +138,7 @@ fn problems_name_the_field_and_the_remedy() {
     );
 }
 
-fn of_openshift(objects: Value) -> Value {
+fn of_openshift(objects: &Value) -> Value {
     json!({
         "apiVersion": "template.openshift.io/v1",
         "kind": "Template",
@@ -157,7 +161,7 @@ fn template_of_openshift_keeps_its_vm_parameters_and_message() {
     });
     let claim =
         json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}});
-    let converted = convert(&of_openshift(json!([vm, claim]))).unwrap();
+    let converted = convert(&of_openshift(&json!([vm, claim]))).unwrap();
     let expected = json!({
         "apiVersion": "template.kubevirt.io/v1beta1",
         "kind": "VirtualMachineTemplate",
@@ -183,9 +187,9 @@ fn template_of_openshift_keeps_its_vm_parameters_and_message() {
 #[test]
 fn other_objects_are_not_converted() {
     let vm = json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine"});
-    assert_eq!(convert(&of_openshift(json!([]))), Err(ConvertError::NoVm));
+    assert_eq!(convert(&of_openshift(&json!([]))), Err(ConvertError::NoVm));
     assert_eq!(
-        convert(&of_openshift(json!([vm, vm]))),
+        convert(&of_openshift(&json!([vm, vm]))),
         Err(ConvertError::SeveralVms { count: 2 })
     );
     let found = "kubevirt.io/v1 VirtualMachine".to_owned();

@@ -16,7 +16,7 @@ fn with_state(status: &str, reason: &str) -> Value {
     set(vm("Always"), "/status/conditions", condition)
 }
 
-fn with_request(vm: Value, request: Value) -> Value {
+fn with_request(vm: Value, request: &Value) -> Value {
     set(vm, "/status/stateChangeRequests", json!([request]))
 }
 
@@ -81,7 +81,7 @@ fn shown(observed: &Observed) -> String {
 
 #[test]
 fn only_the_running_guest_of_the_request_is_suspended() {
-    let ask = |uid: &str| with_request(vm("Always"), json!({"action": "Suspend", "uid": uid}));
+    let ask = |uid: &str| with_request(vm("Always"), &json!({"action": "Suspend", "uid": uid}));
     for (vm, vmi, expected) in [
         (vm("Always"), Some(vmi("Running")), "->-|no"),
         (ask("vmi-uid"), Some(vmi("Running")), "->Suspending|no"),
@@ -137,7 +137,7 @@ fn state_is_saved_or_the_guest_goes_on() {
     let failed = with_state("False", "SuspendFailed");
     let again = with_request(
         failed.clone(),
-        json!({"action": "Suspend", "uid": "vmi-uid"}),
+        &json!({"action": "Suspend", "uid": "vmi-uid"}),
     );
     let again = saved(observe(again, Some(vmi("Running"))), false);
     assert_eq!(shown(&again), "drop>Suspending|no");
@@ -161,19 +161,23 @@ fn suspended_guest_starts_only_by_request() {
             Some(vmi("Failed")),
             "->-|stop",
         ),
-        (with_request(suspended(), resume()), None, "->Resuming|keep"),
+        (
+            with_request(suspended(), &resume()),
+            None,
+            "->Resuming|keep",
+        ),
         // Before the pod has ended.
         (
-            with_request(suspended(), resume()),
+            with_request(suspended(), &resume()),
             Some(ended()),
             "->Resuming|keep",
         ),
         (
-            with_request(suspended(), json!({"action": "Start"})),
+            with_request(suspended(), &json!({"action": "Start"})),
             None,
             "->Resuming|keep",
         ),
-        (with_request(suspended(), discard), None, "drop>none|keep"),
+        (with_request(suspended(), &discard), None, "drop>none|keep"),
     ] {
         let observed = saved(observe(vm, vmi), false);
         assert_eq!(shown(&observed), expected, "{:?}", observed.vmi);
