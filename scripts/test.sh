@@ -62,6 +62,7 @@ sum=$(tail -n 1 "$numbers" | sed -nE 's/^([0-9]+) passed, ([0-9]+) failed$/\1 \2
 sum=${sum:-0 1}
 passed=$((passed + ${sum% *}))
 failed=$((failed + ${sum#* }))
+check "test machine" cargo xtask machine test
 check "doc tests" cargo test --locked --package metrics --doc --quiet
 check "nothing left behind" scripts/sweep.sh
 finish

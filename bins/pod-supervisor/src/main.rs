@@ -1,5 +1,5 @@
 //! The program `pod-supervisor`: the node starts `run <pod directory>` and `exec <pod directory>
-//! <id>`; the supervisor itself starts `create <container> <attempt>`.
+//! <id>`; the supervisor itself starts `create <container> <attempt>` and `namespaces`.
 
 use std::{env, path::Path, process::ExitCode};
 
@@ -22,6 +22,12 @@ fn main() -> ExitCode {
         ["exec", dir, id] => match pod_supervisor::exec::run(Path::new(dir), id) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error.to_string()),
+        },
+        ["namespaces"] => match pod_supervisor::users::hold_namespaces() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&format!(
+                "make the namespaces of a pod with users of its own: {error}"
+            )),
         },
         _ => fail("usage: pod-supervisor run POD-DIRECTORY (started by the node, not by hand)"),
     }

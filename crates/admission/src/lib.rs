@@ -15,6 +15,7 @@ pub mod unsupported;
 pub mod checks;
 mod guest_warnings;
 pub mod kinds;
+pub mod suspend;
 pub mod vm;
 pub mod vmi;
 

@@ -16,11 +16,8 @@ pub const KINDS: &[UnsupportedKind] = &[
     kind_row("backup.kubevirt.io", "VirtualMachineBackup"),
     kind_row("backup.kubevirt.io", "VirtualMachineBackupTracker"),
     kind_row("plugin.kubevirt.io", "Plugin"),
-    kind_row(TEMPLATE, "VirtualMachineTemplate"),
-    kind_row(TEMPLATE, "VirtualMachineTemplateRequest"),
+    kind_row("template.kubevirt.io", "VirtualMachineTemplateRequest"),
 ];
-
-const TEMPLATE: &str = "template.kubevirt.io";
 
 const fn kind_row(group: &'static str, kind: &'static str) -> UnsupportedKind {
     UnsupportedKind { group, kind }

@@ -55,6 +55,7 @@ pub const ALL: &[Gate] = &[
     gate("ReservedOverheadMemlock", Alpha),
     gate("Root", Alpha),
     gate("Sidecar", Alpha),
+    gate("SuspendToClaim", Alpha),
     gate("UtilityVolumes", Alpha),
     gate("VGPULiveMigration", Alpha),
     gate("VMStatsCollector", Alpha),

@@ -1,9 +1,12 @@
 //! Causes that the VM itself shows.
 
 use kubevirt_api::{
-    conditions::Condition as _, vm::VirtualMachineRunStrategy as Strategy,
+    conditions::{self, Condition as _},
+    vm::VirtualMachineRunStrategy as Strategy,
+    vm_status::VirtualMachineConditionType,
     vmi_status::VirtualMachineInstancePhase as Phase,
 };
+use reasons::Reason;
 
 use crate::{Finding, Observed, observed::time_of, pods};
 
@@ -124,6 +127,46 @@ pub(crate) fn restart_required(observed: &Observed) -> Vec<Finding> {
             )
             .next(observed.virtctl(&format!("restart {}", observed.name))),
     ]
+}
+
+/// A finding about the condition `Suspended`, if it has that reason.
+fn of_saved_state(observed: &Observed, reason: Reason, sentence: &str, next: &str) -> Vec<Finding> {
+    let status = observed.vm.as_ref().and_then(|vm| vm.status.as_ref());
+    let kind = VirtualMachineConditionType::from("Suspended");
+    let condition = status.and_then(|status| conditions::find(&status.conditions, &kind));
+    let Some(condition) = condition.filter(|one| one.reason() == reason.as_str()) else {
+        return Vec::new();
+    };
+    vec![
+        Finding::new(sentence)
+            .evidence(
+                observed.vm_object(),
+                "status.conditions[Suspended]",
+                condition.message(),
+            )
+            .next(observed.virtctl(&format!("{next} {}", observed.name))),
+    ]
+}
+
+pub(crate) fn resume_failed(observed: &Observed) -> Vec<Finding> {
+    let sentence = "The guest could not go on from its saved state, which is kept.";
+    of_saved_state(observed, Reason::ResumeFailed, sentence, "resume")
+}
+
+pub(crate) fn suspend_failed(observed: &Observed) -> Vec<Finding> {
+    let sentence = "The state of the guest could not be saved.";
+    of_saved_state(observed, Reason::SuspendFailed, sentence, "suspend")
+}
+
+pub(crate) fn suspending(observed: &Observed) -> Vec<Finding> {
+    let sentence = "The state of the guest is being saved; then the guest ends.";
+    of_saved_state(observed, Reason::Suspending, sentence, "why")
+}
+
+pub(crate) fn suspended(observed: &Observed) -> Vec<Finding> {
+    let sentence =
+        "A user suspended the VM: its state is saved, and it does not run until it is resumed.";
+    of_saved_state(observed, Reason::Suspended, sentence, "resume")
 }
 
 pub(crate) fn halted(observed: &Observed) -> Vec<Finding> {

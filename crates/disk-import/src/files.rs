@@ -189,12 +189,13 @@ mod tests {
             (error.reason(), error.is_transient()),
             (Reason::DiskImageInvalid, false)
         );
-        fs::write(&disk, [7; 1 << 20]).unwrap();
+        fs::write(&disk, vec![7; 1 << 20]).unwrap();
         for (size, expected) in [(4 << 20, 4 << 20), (4 << 20, 4 << 20), (1 << 20, 4 << 20)] {
             assert_eq!(expand(&place(dir.path(), size)).unwrap(), expected);
             let found = fs::read(&disk).unwrap();
             assert_eq!(found.len() as u64, expected);
-            assert!(found[..1 << 20] == [7; 1 << 20] && found[1 << 20..].iter().all(|it| *it == 0));
+            let (old, new) = found.split_at(1 << 20);
+            assert!(old.iter().all(|it| *it == 7) && new.iter().all(|it| *it == 0));
         }
         fs::remove_file(&disk).unwrap();
         fs::write(dir.path().join("other"), "other").unwrap();

@@ -100,7 +100,7 @@ pub(crate) struct Http {
 
 #[derive(Debug, Args)]
 pub(crate) struct S3 {
-    /// Address: s3://BUCKET/KEY, or http or https
+    /// Address: `s3://BUCKET/KEY`, or http or https
     url: String,
     /// Checksum of the object, as sha256:HEX or sha512:HEX
     #[arg(long)]

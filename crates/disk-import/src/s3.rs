@@ -74,15 +74,12 @@ fn decode(text: &str) -> Vec<u8> {
     while let Some(byte) = bytes.get(at) {
         let digits = bytes.get(at + 1..at + 3).filter(|_| *byte == b'%');
         let mut value = [0];
-        match digits.map(|digits| hex::decode_to_slice(digits, &mut value)) {
-            Some(Ok(())) => {
-                decoded.extend(value);
-                at += 3;
-            }
-            _ => {
-                decoded.push(*byte);
-                at += 1;
-            }
+        if let Some(Ok(())) = digits.map(|digits| hex::decode_to_slice(digits, &mut value)) {
+            decoded.extend(value);
+            at += 3;
+        } else {
+            decoded.push(*byte);
+            at += 1;
         }
     }
     decoded

@@ -70,7 +70,7 @@ fn source(input: &Input<'_>, volume: &Volume<'_>) -> Result<Source, RenderError>
             is_read_only: true,
             ..file(Format::Raw, paths::DOWNWARD_METRICS_DISK.to_owned())
         },
-        VolumeSource::MemoryDump(_) => {
+        VolumeSource::MemoryDump(_) | VolumeSource::SavedState(_) => {
             let problem = "the volume of a memory dump cannot be a disk; remove the disk";
             return Err(RenderError::invalid(volume.field(), problem));
         }

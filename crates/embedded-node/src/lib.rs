@@ -44,6 +44,7 @@ mod supervisor;
 mod sysctls;
 mod teardown;
 mod tokens;
+mod users;
 mod volumes;
 
 pub use self::metrics::METRICS;

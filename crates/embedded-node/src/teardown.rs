@@ -285,6 +285,7 @@ mod tests {
             cgroup: NO_GROUP.into(),
             network: NetworkMode::Host,
             sysctls: BTreeMap::new(),
+            first_user: None,
             grace_seconds,
         };
         let seconds = Duration::from_secs;

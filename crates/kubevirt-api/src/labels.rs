@@ -11,6 +11,8 @@ pub const COMPONENT_DISK_IMPORT: &str = "disk-import";
 pub const COMPONENT_EXPORTER: &str = "virt-exporter";
 /// On the definition of data volumes: it was installed with Ferrovirt, whose importer populates them.
 pub const OWN_IMPORTER: &str = "ferrovirt.io/importer";
+/// On claims with the saved state of a guest: the UID of its VM.
+pub const SUSPENDED_VM: &str = "ferrovirt.io/suspended-vm";
 /// On launcher pods: UID of the VMI they belong to. Reserved on VMIs.
 pub const CREATED_BY: &str = "kubevirt.io/created-by";
 /// On VMIs and launcher pods: the node that owns the VMI. Reserved on VMIs.

@@ -1,4 +1,5 @@
-//! The guest's memory, written to a file for debuggers.
+//! The guest's memory, written to a file: for debuggers, or with the state of its devices, to end the guest
+//! and to go on from there.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,6 +7,8 @@ use crate::HOTPLUG_DISKS;
 
 /// The end of the name of every dump.
 pub const DUMP_SUFFIX: &str = ".memory.dump";
+/// The end of the name of every saved state.
+pub const SAVED_SUFFIX: &str = ".saved";
 
 /// A file of a hot-plugged volume that is to hold the guest's memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,12 +20,18 @@ pub struct DumpPlan {
 }
 
 impl DumpPlan {
-    /// The path inside the pod; `None` unless both are plain names, and the file is one of a dump.
+    /// Whether the whole state is saved, which ends the guest.
+    pub fn is_saving(&self) -> bool {
+        self.file.ends_with(SAVED_SUFFIX)
+    }
+
+    /// The path inside the pod; `None` unless both are plain names, and the file is one of a dump or of a
+    /// saved state.
     pub fn path(&self) -> Option<String> {
         let is_plain =
             |name: &str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
-        let is_valid =
-            is_plain(&self.volume) && is_plain(&self.file) && self.file.ends_with(DUMP_SUFFIX);
+        let is_known = self.is_saving() || self.file.ends_with(DUMP_SUFFIX);
+        let is_valid = is_plain(&self.volume) && is_plain(&self.file) && is_known;
         is_valid.then(|| format!("{HOTPLUG_DISKS}/{}/{}", self.volume, self.file))
     }
 }
@@ -53,6 +62,8 @@ mod tests {
     fn only_dumps_in_hot_plugged_volumes_have_a_path() {
         for (volume, file, expected) in [
             ("v", "a.memory.dump", Some("v/a.memory.dump")),
+            ("v", "a.saved", Some("v/a.saved")),
+            ("v", "../a.saved", None),
             ("v", "disk.img", None),
             ("v", "../w/a.memory.dump", None),
             ("v", ".memory.dump", None),

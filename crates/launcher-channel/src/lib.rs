@@ -21,7 +21,7 @@ pub use agent::{
     AgentQuestion, AgentReport, AgentUser,
 };
 pub use content::{MAX_PART, Part};
-pub use dump::{DUMP_SUFFIX, DumpPlan, DumpReport, DumpStage};
+pub use dump::{DUMP_SUFFIX, DumpPlan, DumpReport, DumpStage, SAVED_SUFFIX};
 pub use frame::{FrameError, MAX_FRAME, MAX_FROM_LAUNCHER, read_frame, write_frame};
 pub use message::{
     DomainState, FromLauncher, GuestState, InterfaceLink, Reply, Request, StopReason, ToLauncher,

@@ -69,7 +69,8 @@ pub enum Request {
     Disks(Vec<HotDisk>),
     /// Sets the links of these interfaces up or down. Only for a launcher whose state shows them.
     Links(BTreeMap<String, InterfaceLink>),
-    /// Writes the guest's memory to a file. The state shows how it goes; the dump of a name is made once.
+    /// Writes the guest's memory to a file. The state shows how it goes; the dump of a name is made once. A
+    /// file for a saved state ends the guest.
     Dump(DumpPlan),
     /// The handler has recorded the final state: the launcher may exit.
     Release,

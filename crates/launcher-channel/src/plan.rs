@@ -44,6 +44,10 @@ pub struct GuestPlan {
     /// Metrics of the node that the guest may read.
     #[serde(default)]
     pub metrics: Option<DownwardMetrics>,
+    /// A directory with the saved state of the guest, from which it goes on instead of booting. That state is
+    /// used at most once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<String>,
     /// Grace period of a shutdown that the end of the pod (SIGTERM) triggers.
     pub grace_seconds: u64,
 }

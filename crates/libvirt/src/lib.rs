@@ -21,6 +21,7 @@ mod event;
 mod frame;
 mod migrate;
 pub mod procedure;
+mod save;
 mod socket;
 mod stream;
 mod xdr;
@@ -35,6 +36,7 @@ pub use error::{Error, ErrorCode, ProtocolError, RemoteError};
 pub use event::{AgentState, Event, EventKind, Events, Lifecycle};
 pub use frame::MAX_FRAME;
 pub use migrate::{Cookie, Job, Migration, MigrationFlags, MigrationParameters, Outcome};
+pub use save::SAVED_MAGIC;
 use stream::Stream;
 
 /// Runs every decoder of this crate over `bytes`, for fuzzing. Any result is fine; a panic or an

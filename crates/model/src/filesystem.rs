@@ -56,6 +56,7 @@ impl Volume<'_> {
             | VolumeSource::EmptyDisk(_)
             | VolumeSource::DownwardMetrics
             | VolumeSource::MemoryDump(_)
+            | VolumeSource::SavedState(_)
             | VolumeSource::Missing => None,
         }
     }

@@ -45,5 +45,6 @@ pub use resources::{InvalidQuantity, ResourceList};
 pub use unsupported::{Supported, Unsupported};
 pub use volume::{
     Claim, CloudInit, CloudInitFormat, FILES_LABEL, Files, HostDisk, HostFile, HostFileCreation,
-    HostPathError, Reference, Referenced, SeedData, SeedPart, Storage, Volume, VolumeSource,
+    HostPathError, Reference, Referenced, SAVED_STATE_VOLUME, SAVING_VOLUME, SeedData, SeedPart,
+    Storage, Volume, VolumeSource,
 };

@@ -17,6 +17,12 @@ pub use self::host_disk::{HostDisk, HostFile, HostFileCreation, HostPathError};
 pub use self::reference::{Reference, Referenced};
 pub use self::storage::{Claim, Storage};
 
+/// The volume, of the source `memoryDump`, that receives the whole state of a guest that is suspended. Both
+/// names belong to virt-controller.
+pub const SAVING_VOLUME: &str = "ferrovirt-saving";
+/// The volume, of the same source, with the state from which a guest goes on.
+pub const SAVED_STATE_VOLUME: &str = "ferrovirt-saved-state";
+
 /// A volume of the VMI.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Volume<'a> {
@@ -43,6 +49,8 @@ pub enum VolumeSource<'a> {
     ServiceAccount(&'a ServiceAccountVolumeSource),
     DownwardMetrics,
     MemoryDump(&'a MemoryDumpVolumeSource),
+    /// The claim with the saved state from which the guest goes on. The guest does not see it.
+    SavedState(&'a MemoryDumpVolumeSource),
     ContainerPath(&'a ContainerPathVolumeSource),
     /// No source, or one that this version does not know.
     Missing,
@@ -80,7 +88,7 @@ impl<'a> VolumeSource<'a> {
     /// Every source that the wire type carries, in the order of its members.
     pub fn all(volume: &'a wire::Volume) -> impl Iterator<Item = Self> {
         let wire::Volume {
-            name: _,
+            name,
             host_disk,
             persistent_volume_claim,
             cloud_init_no_cloud,
@@ -129,7 +137,13 @@ impl<'a> VolumeSource<'a> {
             files(downward_api.as_ref().map(Files::DownwardApi)),
             service_account.as_ref().map(Self::ServiceAccount),
             downward_metrics.as_ref().map(|_| Self::DownwardMetrics),
-            memory_dump.as_ref().map(Self::MemoryDump),
+            memory_dump.as_ref().map(|dump| {
+                if name == SAVED_STATE_VOLUME {
+                    Self::SavedState(dump)
+                } else {
+                    Self::MemoryDump(dump)
+                }
+            }),
             container_path.as_ref().map(Self::ContainerPath),
         ]
         .into_iter()
@@ -152,7 +166,7 @@ impl<'a> VolumeSource<'a> {
             Self::Files(files) => files.member(),
             Self::ServiceAccount(_) => "serviceAccount",
             Self::DownwardMetrics => "downwardMetrics",
-            Self::MemoryDump(_) => "memoryDump",
+            Self::MemoryDump(_) | Self::SavedState(_) => "memoryDump",
             Self::ContainerPath(_) => "containerPath",
             Self::Missing => "",
         }
@@ -166,6 +180,7 @@ impl<'a> VolumeSource<'a> {
             Self::HostDisk(disk) => Storage::Host(*disk),
             // The guest does not see the claim of a memory dump.
             Self::MemoryDump(_)
+            | Self::SavedState(_)
             | Self::CloudInit(_)
             | Self::ContainerDisk(_)
             | Self::EmptyDisk(_)
@@ -215,8 +230,9 @@ impl<'a> VolumeSource<'a> {
                 let secret = Reference::named(To::Secret, secret, "imagePullSecret");
                 secret.into_iter().collect()
             }
-            // Another pod needs the claim of a memory dump.
+            // Another pod needs the claim of a memory dump; that of a saved state belongs to its VM.
             Self::MemoryDump(_)
+            | Self::SavedState(_)
             | Self::HostDisk(_)
             | Self::EmptyDisk(_)
             | Self::DownwardMetrics

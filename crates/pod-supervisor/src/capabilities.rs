@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::thread::CapabilitySet;
+
 /// The capabilities that this process can grant: a container that requests another fails to start.
 pub(crate) fn bounding_set() -> u64 {
     fs::read_to_string("/proc/self/status")
@@ -69,6 +71,14 @@ pub fn all() -> Vec<String> {
 /// Whether the set contains the capability with this name.
 pub(crate) fn contains(set: u64, name: &str) -> bool {
     capability_number(name).is_some_and(|number| set >> number & 1 == 1)
+}
+
+/// The capabilities with these names; a name that the kernel does not know is none.
+pub(crate) fn set_of(names: &[String]) -> CapabilitySet {
+    let numbers = names.iter().filter_map(|name| capability_number(name));
+    numbers.fold(CapabilitySet::empty(), |set, number| {
+        set | CapabilitySet::from_bits_retain(1 << number)
+    })
 }
 
 fn capability_number(name: &str) -> Option<usize> {

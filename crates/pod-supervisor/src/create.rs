@@ -7,7 +7,10 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::{FileTypeExt as _, MetadataExt as _},
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{FileTypeExt as _, MetadataExt as _},
+    },
     path::{Path, PathBuf},
 };
 
@@ -21,6 +24,7 @@ use rustix::{
     thread::UnshareFlags,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::{
     capabilities,
@@ -33,6 +37,7 @@ use crate::{
     overlay::{OverlayError, mount_overlay},
     sealed::{self, SealError},
     signals,
+    stage::{self, StageError},
     status::Process,
 };
 
@@ -72,6 +77,8 @@ enum CreateError {
         source: io::Error,
     },
     #[error(transparent)]
+    Stage(#[from] StageError),
+    #[error(transparent)]
     Overlay(#[from] OverlayError),
     #[error("device {} is missing on this host", device.display())]
     Device {
@@ -109,20 +116,9 @@ pub fn run(container: &str, attempt: u32) {
 
 fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
     sealed::ensure()?;
-    let failed = |source: io::Error| CreateError::Namespace { source };
-    signals::reset().map_err(failed)?;
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| failed(errno.into()))?;
-    // SAFETY: this process has one thread and shares no descriptor table.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
-        .map_err(|errno| failed(errno.into()))?;
-    mount_change(
-        "/",
-        MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
-    )
-    .map_err(|errno| failed(errno.into()))?;
-
+    isolate()?;
     let sandbox: Sandbox = read(Path::new(layout::SANDBOX_FILE))?;
-    let spec: ContainerSpec = read(&layout::spec_file(container))?;
+    let mut spec: ContainerSpec = read(&layout::spec_file(container))?;
     let pod_dir = std::env::current_dir().map_err(|source| CreateError::Prepare {
         path: ".".into(),
         source,
@@ -136,20 +132,28 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
         })?;
         Ok(path)
     };
-    let (upper, work, root, runtime) = (dir("upper")?, dir("work")?, dir("root")?, dir("oci")?);
+    check_sources(&spec)?;
+    let (upper, work, runtime) = (dir("upper")?, dir("work")?, dir("oci")?);
+    let mut termination_file = pod_dir.join(layout::termination_file(container));
+    let users = match sandbox.first_user {
+        Some(first) => Some(stage::of_own_users(
+            &mut spec,
+            &mut termination_file,
+            &upper,
+            first,
+        )?),
+        None => None,
+    };
+    let root = match users {
+        Some(_) => stage::root()?,
+        None => dir("root")?,
+    };
     let flags = match spec.security.isolation {
         Isolation::Confined => MountFlags::NODEV,
         Isolation::Privileged => MountFlags::empty(),
     };
     mount_overlay(&spec.image_root, &upper, &work, &root, flags)?;
 
-    for mount in &spec.mounts {
-        if !mount.source.exists() {
-            return Err(CreateError::MissingMount {
-                source_path: mount.source.clone(),
-            });
-        }
-    }
     let nodes = spec
         .devices
         .iter()
@@ -157,22 +161,30 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
         .collect::<Result<Vec<_>, _>>()?;
     let available = capabilities::bounding_set();
     let cgroup = container_cgroup(&sandbox, container, attempt);
-    let rendered = oci::render(
+    // Of this process, so that its children can open it as well.
+    let user_namespace = users.as_ref().map(|users| {
+        PathBuf::from(format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            users.as_raw_fd()
+        ))
+    });
+    let mut rendered = oci::render(
         &spec,
         &nodes,
         &Context {
             root: &root,
             cgroup: &cgroup,
-            termination_file: &pod_dir.join(layout::termination_file(container)),
+            termination_file: &termination_file,
+            user_namespace: user_namespace.as_deref(),
             own_oom_score: oom::own().map_err(|source| CreateError::OomScore { source })?,
             available: &|name| capabilities::contains(available, name),
-            has_devices: &has_devices,
+            // What is staged is no longer where devices are told by their path: none are given then.
+            has_devices: &|source| users.is_none() && has_devices(source),
         },
     );
-    write(
-        &attempt_dir.join("config.json"),
-        rendered.to_string().as_bytes(),
-    )?;
+    let config = attempt_dir.join("config.json");
+    write(&config, rendered.to_string().as_bytes())?;
 
     let mut created =
         ContainerBuilder::new(format!("{container}-{attempt}"), SyscallType::default())
@@ -180,6 +192,7 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
             .with_executor(Launch {
                 security: spec.security.clone(),
                 report_to: ReportTo::ContainerLog,
+                become_user: None,
             })
             .with_stdin(stdin(&spec, &attempt_dir)?)
             .with_stdout(pipe(&attempt_dir, "stdout")?)
@@ -192,6 +205,11 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
         .pid()
         .and_then(|pid| Process::of(pid.as_raw()))
         .ok_or(CreateError::Gone)?;
+    if users.is_some() {
+        // The root is in this mount namespace only, and whoever enters the container looks for it.
+        rendered["root"]["path"] = json!(upper);
+        write(&config, rendered.to_string().as_bytes())?;
+    }
     device_filter::restrict(spec.security.isolation, &cgroup, &nodes)?;
     // Written before the program runs: `find_started` then knows by the name of the process whether
     // the program was started.
@@ -199,6 +217,35 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
     write(&attempt_dir.join(INIT_FILE), &record)?;
     created.start()?;
     Ok(process)
+}
+
+/// Lets this process end with the supervisor, and gives it a mount namespace of its own.
+fn isolate() -> Result<(), CreateError> {
+    let failed = |source: io::Error| CreateError::Namespace { source };
+    signals::reset().map_err(failed)?;
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| failed(errno.into()))?;
+    // SAFETY: this process has one thread and shares no descriptor table.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }
+        .map_err(|errno| failed(errno.into()))?;
+    mount_change(
+        "/",
+        MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
+    )
+    .map_err(|errno| failed(errno.into()))
+}
+
+/// Everything of the host that the container needs must be there.
+fn check_sources(spec: &ContainerSpec) -> Result<(), CreateError> {
+    let missing = spec.mounts.iter().find(|mount| !mount.source.exists());
+    if let Some(mount) = missing {
+        return Err(CreateError::MissingMount {
+            source_path: mount.source.clone(),
+        });
+    }
+    let devices = spec.devices.iter();
+    devices
+        .map(find_device)
+        .try_for_each(|found| found.map(drop))
 }
 
 /// Written by the helper to the attempt's directory, for a later supervisor.

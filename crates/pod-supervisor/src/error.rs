@@ -23,6 +23,14 @@ pub enum SupervisorError {
         #[source]
         source: io::Error,
     },
+    #[error(
+        "create the namespaces of a pod with `hostUsers: false`: are user namespaces allowed \
+         (`sysctl user.max_user_namespaces`)?"
+    )]
+    Users {
+        #[source]
+        source: io::Error,
+    },
     #[error("set {name} to {value:?} in the pod's namespaces")]
     Sysctl {
         name: String,

@@ -7,6 +7,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use error_chain::error_chain;
@@ -18,17 +19,18 @@ use rustix::{
     process::{Signal, set_parent_process_death_signal},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     SupervisorError, capabilities, exit,
-    launch::{Launch, ReportTo},
+    launch::{BECOMING, BecomeUser, Launch, ReportTo},
     layout,
-    model::ContainerSpec,
+    model::{ContainerSpec, Sandbox},
     oci, oom, sandbox,
     sealed::{self, SealError},
     signals,
     status::{self, State},
+    users,
 };
 
 /// The request, written by the caller to the program's directory.
@@ -121,7 +123,13 @@ fn execute(dir: &Path) -> Result<i32, ExecError> {
     let pod_dir = std::env::current_dir()?;
     let attempt_dir = pod_dir.join(layout::attempt_dir(name, attempt));
     let program = dir.join("process.json");
-    fs::write(&program, program_of(&spec, &request, oom::own()?))?;
+    let mut described = program_of(&spec, &request, oom::own()?);
+    let sandbox: Sandbox = read(Path::new(layout::SANDBOX_FILE))?;
+    let become_user = match sandbox.first_user {
+        Some(_) => Some(as_root_first(&mut described, &spec)?),
+        None => None,
+    };
+    fs::write(&program, described.to_string())?;
 
     let console = match request.terminal {
         Terminal::None => None,
@@ -133,6 +141,7 @@ fn execute(dir: &Path) -> Result<i32, ExecError> {
         .with_executor(Launch {
             security: spec.security.clone(),
             report_to: ReportTo::Caller,
+            become_user,
         })
         .as_tenant()
         .with_process(Some(pod_dir.join(program)))
@@ -142,7 +151,7 @@ fn execute(dir: &Path) -> Result<i32, ExecError> {
 }
 
 /// The container's process with the request's command.
-fn program_of(spec: &ContainerSpec, request: &ExecRequest, own_oom_score: i32) -> Vec<u8> {
+fn program_of(spec: &ContainerSpec, request: &ExecRequest, own_oom_score: i32) -> Value {
     let available = capabilities::bounding_set();
     let mut process = oci::process(spec, own_oom_score, &|name| {
         capabilities::contains(available, name)
@@ -156,7 +165,24 @@ fn program_of(spec: &ContainerSpec, request: &ExecRequest, own_oom_score: i32) -
         }
         process["env"] = json!(env);
     }
-    process.to_string().into_bytes()
+    process
+}
+
+/// Lets a program start as root of the host, and returns the user of the pod that it has to become.
+fn as_root_first(program: &mut Value, spec: &ContainerSpec) -> io::Result<BecomeUser> {
+    let none: [&str; 0] = [];
+    program["user"] = json!({"uid": 0, "gid": 0});
+    program["capabilities"] = json!({
+        "bounding": BECOMING,
+        "effective": BECOMING,
+        "permitted": BECOMING,
+        "inheritable": none,
+        "ambient": none,
+    });
+    Ok(BecomeUser {
+        namespace: Arc::new(users::of_this_pod()?),
+        user: spec.user.clone(),
+    })
 }
 
 /// Waits for the end of the program, and kills it when this process is asked to terminate.

@@ -14,7 +14,7 @@
 //! namespace, so that they end with it.
 #![expect(
     unsafe_code,
-    reason = "signalfd, pidfd ioctl, interface flags, seccomp and bpf have no safe wrapper"
+    reason = "signalfd, ioctls, interface flags, seccomp, bpf and mapped mounts have no safe wrapper"
 )]
 
 pub mod model;
@@ -41,6 +41,8 @@ mod sandbox;
 mod sealed;
 mod seccomp;
 mod signals;
+mod stage;
+pub mod users;
 
 mod container;
 pub mod create;

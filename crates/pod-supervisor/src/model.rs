@@ -17,6 +17,10 @@ pub struct Sandbox {
     pub network: NetworkMode,
     #[serde(default)]
     pub sysctls: BTreeMap<String, String>,
+    /// The user of the host that is root in the pod, whose users and groups are those from it on; without it they
+    /// are the host's.
+    #[serde(default)]
+    pub first_user: Option<u32>,
     /// The grace period after a SIGTERM to the supervisor itself.
     pub grace_seconds: u32,
 }

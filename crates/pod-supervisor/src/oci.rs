@@ -62,12 +62,23 @@ pub(crate) struct Context<'a> {
     pub(crate) own_oom_score: i32,
     /// Whether this process can grant a capability.
     pub(crate) available: &'a dyn Fn(&str) -> bool,
+    /// The user namespace of a pod with users of its own.
+    pub(crate) user_namespace: Option<&'a Path>,
     /// Whether a file or directory of the host is, or has, the host's device nodes.
     pub(crate) has_devices: &'a dyn Fn(&Path) -> bool,
 }
 
 pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], context: &Context<'_>) -> Value {
     let confined = spec.security.isolation == Isolation::Confined;
+    let mut namespaces = vec![json!({"type": "pid"}), json!({"type": "mount"})];
+    if let Some(path) = context.user_namespace {
+        namespaces.push(json!({"type": "user", "path": path}));
+    }
+    // Nobody but root of the host makes device nodes.
+    let made = match context.user_namespace {
+        Some(_) => &[],
+        None => nodes,
+    };
     json!({
         "ociVersion": "1.1.0",
         "root": {
@@ -77,9 +88,9 @@ pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], context: &Context
         "mounts": mounts(spec, context),
         "process": process(spec, context.own_oom_score, context.available),
         "linux": {
-            "namespaces": [{"type": "pid"}, {"type": "mount"}],
+            "namespaces": namespaces,
             "cgroupsPath": context.cgroup,
-            "devices": nodes.iter().map(|node| json!({
+            "devices": made.iter().map(|node| json!({
                 "path": node.device.path,
                 "type": node.kind,
                 "major": node.major,
@@ -222,6 +233,16 @@ fn mounts(spec: &ContainerSpec, context: &Context<'_>) -> Vec<Value> {
             || (context.has_devices)(&mount.source);
         bind(mount, keeps)
     }));
+    if context.user_namespace.is_some() {
+        all.extend(spec.devices.iter().map(|device| {
+            let node = Mount {
+                source: device.host_path.clone(),
+                destination: device.path.clone(),
+                access: Access::ReadWrite,
+            };
+            bind(&node, true)
+        }));
+    }
     let termination = Mount {
         source: context.termination_file.to_owned(),
         destination: spec.termination_message_path.clone(),

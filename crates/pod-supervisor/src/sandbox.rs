@@ -19,17 +19,22 @@ use crate::{
     error::SupervisorError,
     links,
     model::{NetworkMode, Sandbox},
+    users,
 };
 
 /// Creates the namespaces of a new pod and enters them.
 pub(crate) fn create(sandbox: &Sandbox) -> Result<(), SupervisorError> {
-    let mut flags = UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
-    if sandbox.network == NetworkMode::Pod {
-        flags |= UnshareFlags::NEWNET;
-    }
     let failed = |source: io::Error| SupervisorError::Namespaces { source };
-    // SAFETY: this process has one thread and shares no descriptor table.
-    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(|errno| failed(errno.into()))?;
+    if let Some(first) = sandbox.first_user {
+        users::with_namespaces(first, enter).map_err(|source| SupervisorError::Users { source })?;
+    } else {
+        let mut flags = UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
+        if sandbox.network == NetworkMode::Pod {
+            flags |= UnshareFlags::NEWNET;
+        }
+        // SAFETY: this process has one thread and shares no descriptor table.
+        unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(|errno| failed(errno.into()))?;
+    }
     sethostname(sandbox.hostname.as_bytes()).map_err(|errno| failed(errno.into()))?;
     if sandbox.network == NetworkMode::Pod {
         links::loopback_up().map_err(failed)?;
@@ -58,17 +63,17 @@ fn file_of(name: &str) -> String {
 
 /// Enters the namespaces of an existing pod through a process of one of its containers.
 pub(crate) fn join(pid: i32) -> Result<(), SupervisorError> {
-    let failed = |source: io::Error| SupervisorError::Namespaces { source };
+    enter(pid).map_err(|source| SupervisorError::Namespaces { source })
+}
+
+fn enter(pid: i32) -> io::Result<()> {
     for (name, kind) in [
         ("net", LinkNameSpaceType::Network),
         ("ipc", LinkNameSpaceType::InterProcessCommunication),
         ("uts", LinkNameSpaceType::HostNameAndNISDomainName),
     ] {
-        let namespace: OwnedFd = File::open(format!("/proc/{pid}/ns/{name}"))
-            .map_err(failed)?
-            .into();
-        move_into_link_name_space(namespace.as_fd(), Some(kind))
-            .map_err(|errno| failed(errno.into()))?;
+        let namespace: OwnedFd = File::open(format!("/proc/{pid}/ns/{name}"))?.into();
+        move_into_link_name_space(namespace.as_fd(), Some(kind))?;
     }
     Ok(())
 }

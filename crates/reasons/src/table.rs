@@ -331,6 +331,21 @@ reasons! {
         MemoryDumpFailed: NeedsChange,
             "The memory of a guest could not be written to a claim.",
             "Read the message. If the claim has too little space, use a larger one, and request the dump again.";
+        Suspending: Transient,
+            "The state of the guest is being saved to a claim.",
+            "Wait for its end.";
+        Suspended: NotNeeded,
+            "The state of the guest is saved in a claim, and the guest does not run.",
+            "Let it go on by `virtctl resume`, or start it anew by `virtctl resume --discard-state`.";
+        SuspendFailed: NeedsChange,
+            "The state of the guest could not be saved.",
+            "Read the message. If the storage is full, free space, and suspend the VM again.";
+        Resuming: Transient,
+            "The guest is about to go on from its saved state.",
+            "Wait until it runs.";
+        ResumeFailed: Permanent,
+            "The guest could not go on from its saved state, which is kept.",
+            "Remove the cause that the message names, such as a changed VM, and try `virtctl resume` again; or start the guest anew by `virtctl resume --discard-state`.";
         AttachmentPodFailed: Transient,
             "The pod that brings volumes to a running guest failed or was refused.",
             "Read the message, and describe the pod whose name begins with `hp-volume-`.";

@@ -1,4 +1,4 @@
-//! Whether a service account may copy data of another namespace, as the importer of KubeVirt asks it.
+//! Whether a service account may copy data of another namespace, as the importer of `KubeVirt` asks it.
 
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,

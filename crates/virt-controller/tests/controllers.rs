@@ -43,6 +43,8 @@ mod restores;
 mod snapshots;
 #[path = "controllers/storage_profiles.rs"]
 mod storage_profiles;
+#[path = "controllers/suspends.rs"]
+mod suspends;
 #[path = "controllers/uploads.rs"]
 mod uploads;
 #[path = "controllers/workload_updates.rs"]

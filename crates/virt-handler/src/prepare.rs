@@ -18,7 +18,7 @@ use kubevirt_api::{
     VirtualMachineInstance, cluster_config::KubeVirtConfiguration, vmi_status::VolumeStatus,
 };
 use launcher_channel::{Credential, GuestPlan};
-use model::{Propagation, Supported};
+use model::{Propagation, SAVED_STATE_VOLUME, Supported, VolumeSource, paths};
 use net_plan::{Observed, PodInterface};
 use rustix::fs::{Mode, OFlags};
 
@@ -135,6 +135,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         credentials: agent_credentials(&guest),
         separate_cpus: domain_xml::separate_cpus(&input)?,
         metrics: metrics::of(&guest, node)?,
+        restore: restored_from(&guest),
         grace_seconds: u64::try_from(grace_seconds(vmi)).unwrap_or(0),
     };
     let volumes = domain_xml::disk_targets(&input)?
@@ -157,6 +158,13 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         },
         facts,
     })
+}
+
+/// The directory with the saved state from which the guest goes on.
+fn restored_from(guest: &Supported<'_>) -> Option<String> {
+    let volume = guest.volume(SAVED_STATE_VOLUME)?;
+    let is_saved = matches!(volume.source, VolumeSource::SavedState(_));
+    is_saved.then(|| paths::disk_directory(volume.name))
 }
 
 /// What the guest agent sets; the rest is in the seed.

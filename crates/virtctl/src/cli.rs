@@ -189,6 +189,31 @@ pub enum Command {
         #[command(flatten)]
         dry_run: DryRun,
     },
+    /// Save the state of a running guest to a claim, and end the guest
+    #[command(after_help = "\
+Example: virtctl suspend myvm
+
+The node may be drained or rebooted meanwhile; virtctl resume lets the guest go on where it was. Needs the feature \
+gate SuspendToClaim, which a single host has on.")]
+    Suspend {
+        /// Name of the VM
+        vm: String,
+        #[command(flatten)]
+        dry_run: DryRun,
+    },
+    /// Let a suspended guest go on where it was
+    #[command(
+        after_help = "Examples:\n  virtctl resume myvm\n  virtctl resume myvm --discard-state"
+    )]
+    Resume {
+        /// Name of the VM
+        vm: String,
+        /// Delete the saved state: the guest starts anew, if the run strategy says so
+        #[arg(long)]
+        discard_state: bool,
+        #[command(flatten)]
+        dry_run: DryRun,
+    },
     /// Ask a guest to reboot, by its guest agent or the power button
     #[command(after_help = "Example: virtctl soft-reboot myvm")]
     SoftReboot {
@@ -436,6 +461,14 @@ pub struct Printed {
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Made {
     /// Print the object that was made, in this format, instead of a message
+    #[arg(long, short, value_enum, value_name = "FORMAT")]
+    pub output: Option<ObjectOutput>,
+}
+
+/// What is printed of an object that was changed.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Changed {
+    /// Print the object that was changed, in this format, instead of a message
     #[arg(long, short, value_enum, value_name = "FORMAT")]
     pub output: Option<ObjectOutput>,
 }

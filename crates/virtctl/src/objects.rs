@@ -28,6 +28,15 @@ pub(crate) const KUBEVIRT: Kind = kind("apis/kubevirt.io/v1", "kubevirts");
 pub(crate) const DATA_VOLUME: Kind = kind("apis/cdi.kubevirt.io/v1beta1", "datavolumes");
 pub(crate) const DATA_SOURCE: Kind = kind("apis/cdi.kubevirt.io/v1beta1", "datasources");
 pub(crate) const EXPORT: Kind = kind("apis/export.kubevirt.io/v1", "virtualmachineexports");
+pub(crate) const VM_TEMPLATE: Kind = kind(
+    "apis/template.kubevirt.io/v1beta1",
+    "virtualmachinetemplates",
+);
+pub(crate) const VM_TEMPLATE_REQUEST: Kind = kind(
+    "apis/template.kubevirt.io/v1beta1",
+    "virtualmachinetemplaterequests",
+);
+pub(crate) const OPENSHIFT_TEMPLATE: Kind = kind("apis/template.openshift.io/v1", "templates");
 pub(crate) const CLAIM: Kind = kind("api/v1", "persistentvolumeclaims");
 pub(crate) const POD: Kind = kind("api/v1", "pods");
 pub(crate) const SECRET: Kind = kind("api/v1", "secrets");
@@ -76,6 +85,20 @@ pub(crate) async fn create(cluster: &Cluster, path: &str, object: &Value) -> Res
     request(cluster, Method::POST, path, body)
         .await
         .map_err(plain)
+}
+
+/// Sends an object to a path that the server may lack; `None` then.
+pub(crate) async fn create_if_served(
+    cluster: &Cluster,
+    path: &str,
+    object: &Value,
+) -> Result<Option<Value>> {
+    let body = Some(("application/json", object));
+    match request(cluster, Method::POST, path, body).await {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(err) => Err(plain(err)),
+    }
 }
 
 /// Sends a merge patch.

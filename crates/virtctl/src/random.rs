@@ -1,4 +1,4 @@
-//! The random end of a generated name.
+//! Random ends of generated names, and random choices.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -19,9 +19,26 @@ pub(crate) fn suffix() -> String {
     text
 }
 
+/// A number below `count`, from the random numbers of the system; 0 for 0.
+pub(crate) fn below(count: usize) -> usize {
+    // The bits above are the version and the variant of the UUID.
+    let bits = uuid::Uuid::new_v4().as_u128() & u128::from(u64::MAX >> 2);
+    let number = u64::try_from(bits).unwrap_or_default();
+    let count = u64::try_from(count).unwrap_or(u64::MAX);
+    let chosen = number.checked_rem(count).unwrap_or_default();
+    usize::try_from(chosen).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_number_below_the_count_is_chosen() {
+        let chosen: std::collections::BTreeSet<usize> = (0..500).map(|_| below(10)).collect();
+        assert_eq!(chosen, (0..10).collect());
+        assert_eq!(below(0), 0);
+    }
 
     #[test]
     fn suffixes_are_short_names_and_differ() {

@@ -12,7 +12,7 @@ use crate::{
         guestfs, image_upload,
         log_verbosity::{AdmCommand, log_verbosity},
         logs, memory_dump, migrate, object_graph, permitted_devices, port_forward, power, run_vm,
-        ssh, top, ui, usbredir, version, vm_export, vnc, volumes, why,
+        ssh, template, top, ui, usbredir, version, vm_export, vnc, volumes, why,
     },
     connect::{Cluster, connect},
     create,
@@ -63,21 +63,17 @@ pub fn main() -> ExitCode {
 
 /// Runs the command; a signal ends it by dropping it, which restores the terminal and removes unfinished files.
 async fn until_interrupted(cli: Cli, printer: Printer) -> Result<ExitCode> {
-    let waits_itself = matches!(
-        cli.command,
-        Command::Ssh(_) | Command::Scp(_) | Command::Objects(ObjectCommand::Guestfs(_))
-    );
-    let interrupted = async {
-        if waits_itself {
-            std::future::pending().await
-        } else {
-            signals::interrupted().await
-        }
+    let waits_itself = match &cli.command {
+        Command::Ssh(_) | Command::Scp(_) | Command::Objects(ObjectCommand::Guestfs(_)) => true,
+        Command::Objects(ObjectCommand::VmExport(flags)) => flags.downloads(),
+        Command::Objects(ObjectCommand::MemoryDump(flags)) => flags.downloads(),
+        _ => false,
     };
-    tokio::select! {
-        biased;
-        interrupted = interrupted => Err(interrupted),
-        ended = Box::pin(run(cli, printer)) => ended,
+    let ended = Box::pin(run(cli, printer));
+    if waits_itself {
+        ended.await
+    } else {
+        signals::unless_interrupted(ended).await
     }
 }
 
@@ -113,6 +109,11 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
         }
         Command::Create(create) => {
             return create::create(printer, &cli.connection, create).map(succeeded);
+        }
+        Command::Objects(ObjectCommand::Template(flags)) => {
+            if let Some(done) = template::without_server(printer, flags) {
+                return done.map(succeeded);
+            }
         }
         Command::Why(Why { causes: true, .. }) => {
             why::list(printer);
@@ -175,6 +176,18 @@ pub(crate) async fn run_on(
         Command::Unpause { target, dry_run } => {
             power::unpause(cluster, printer, target, *dry_run).await
         }
+        Command::Suspend { vm, dry_run } => power::suspend(cluster, printer, vm, *dry_run).await,
+        Command::Resume {
+            vm,
+            discard_state,
+            dry_run,
+        } => {
+            let options = power::Resume {
+                discard_state: *discard_state,
+                dry_run: *dry_run,
+            };
+            power::resume(cluster, printer, vm, options).await
+        }
         Command::SoftReboot { vmi } => {
             guest::update(cluster, printer, Subresource::of(vmi, "softreboot")).await
         }
@@ -215,8 +228,8 @@ pub(crate) async fn run_on(
 async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer) -> Result<()> {
     use ObjectCommand::{
         AddVolume, Adm, Credentials, EvacuateCancel, Expand, Expose, Guestfs, ImageUpload, Logs,
-        MemoryDump, Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Run, Top,
-        Usbredir, VmExport,
+        MemoryDump, Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Run,
+        Template, Top, Usbredir, VmExport,
     };
     match command {
         Expose(flags) => expose::expose(cluster, printer, flags).await,
@@ -241,6 +254,7 @@ async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer
         EvacuateCancel(flags) => migrate::cancel_evacuation(cluster, printer, flags).await,
         ObjectGraph(flags) => object_graph::object_graph(cluster, printer, flags).await,
         Run(flags) => Box::pin(run_vm::run_vm(cluster, printer, flags)).await,
+        Template(flags) => template::template(cluster, printer, flags).await,
         Top(flags) => top::top(cluster, printer, flags).await,
         Usbredir(flags) => usbredir::usbredir(cluster, printer, flags).await,
     }

@@ -1,7 +1,7 @@
 //! Signals that ask this process to end.
 //!
 //! A command ends by being dropped, so that whatever restores the terminal or removes a file on drop does it. Those
-//! that have more to do, such as to remove a pod, wait for signals themselves.
+//! that have more to do, such as to remove a pod or an export, wait for signals themselves.
 
 use std::fmt;
 
@@ -118,6 +118,15 @@ pub(crate) async fn interrupted() -> anyhow::Error {
         Err(error) => return error,
     };
     signal.map_or_else(|error| error, |signal| Interrupted(signal).into())
+}
+
+/// The result of the work, unless a signal ends it first, by dropping it.
+pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        biased;
+        interrupted = interrupted() => Err(interrupted),
+        done = work => done,
+    }
 }
 
 #[cfg(test)]

@@ -184,14 +184,16 @@ impl Boot<'_> {
             add("-serial", serial);
         }
         // Changes go to a temporary file that ends with QEMU.
+        let options = "format=raw,snapshot=on,cache=unsafe";
         let root = self.image.disk.display();
-        let root = format!("file={root},format=raw,if=virtio,snapshot=on,cache=unsafe");
-        add("-drive", root);
+        add("-drive", format!("file={root},if=none,id=root,{options}"));
         let parts = self.parts.display();
-        add(
-            "-drive",
-            format!("file={parts},format=raw,if=virtio,readonly=on"),
-        );
+        let options = "format=raw,readonly=on";
+        add("-drive", format!("file={parts},if=none,id=parts,{options}"));
+        // In the order of their letters: a drive with `if=virtio` would come after all devices.
+        for name in ["root", "parts"] {
+            add("-device", format!("virtio-blk-pci,drive={name}"));
+        }
         for (number, disk) in (0_u32..).zip(&self.disks) {
             let nodes = disk.nodes(number);
             for node in nodes {
@@ -314,8 +316,9 @@ mod tests {
             "-accel tcg",
             "-m 512",
             " machine.scenario=devices -serial file:/c.log -serial stdio",
-            "file=/i/disk.raw,format=raw,if=virtio,snapshot=on",
-            "file=/p.tar,format=raw,if=virtio,readonly=on",
+            "file=/i/disk.raw,if=none,id=root,format=raw,snapshot=on",
+            "file=/p.tar,if=none,id=parts,format=raw,readonly=on",
+            "virtio-blk-pci,drive=root -device virtio-blk-pci,drive=parts -blockdev ",
             "driver=blklogwrites,node-name=disk0,file=data0,log=log0 \
              -device virtio-blk-pci,drive=disk0,",
         ] {

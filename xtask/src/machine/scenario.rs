@@ -25,6 +25,8 @@ pub(super) enum Part {
     NetworkTests,
     /// `programs/xtask`, this program.
     Ourselves,
+    /// `programs` and `images` of a single host, with kubectl.
+    Host,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub(super) enum Expectation {
     PowerCut,
 }
 
-pub(super) static ALL: [Scenario; 6] = [
+pub(super) static ALL: [Scenario; 7] = [
     Scenario {
         name: "devices",
         summary: "which devices containers can use with control groups of version 2 only",
@@ -84,12 +86,21 @@ pub(super) static ALL: [Scenario; 6] = [
         in_ci: false,
     },
     Scenario {
-        name: "user-namespaces",
-        summary: "whether the kernel has what pods with user namespaces need",
-        parts: &[],
+        name: "reboot",
+        summary: "guests of the service of systemd before and after a reboot of the host",
+        parts: &[Part::Host],
         expectation: Expectation::Success,
+        memory_mib: 3072,
+        limit_seconds: 3600,
+        in_ci: false,
+    },
+    Scenario {
+        name: "user-namespaces",
+        summary: "pods with users of their own, on Debian's kernel",
+        parts: &[Part::PodTests],
+        expectation: Expectation::Tests,
         memory_mib: 1024,
-        limit_seconds: 300,
+        limit_seconds: 600,
         in_ci: false,
     },
 ];

@@ -14,6 +14,7 @@ mod lifecycle;
 mod metrics;
 mod migration;
 mod probe;
+mod saved;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -66,6 +67,7 @@ fn plan() -> GuestPlan {
         passt: Vec::new(),
         separate_cpus: Vec::new(),
         metrics: None,
+        restore: None,
     }
 }
 

@@ -23,6 +23,7 @@ mod networks;
 mod reboot;
 mod snapshots;
 mod storage;
+mod suspend;
 mod taking_down;
 mod uploads;
 mod web_console;

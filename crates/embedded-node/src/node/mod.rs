@@ -23,6 +23,7 @@ use crate::{
     services::{self, Services},
     slots::Slots,
     storage::{self, Storage},
+    users::Users,
 };
 
 pub(crate) use state::{NodeSettings, Shared};
@@ -93,6 +94,7 @@ impl EmbeddedNode {
             slots: Slots::default(),
             disk: Disk::default(),
             log_readers: LogReaders::default(),
+            users: Users::default(),
             children: TaskTracker::new(),
             workers: Mutex::default(),
             tasks: TaskTracker::new(),

@@ -26,6 +26,7 @@ use crate::{
     services::Services,
     slots::Slots,
     storage::{self, Storage},
+    users::Users,
 };
 
 /// State shared by all tasks of the node.
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) slots: Slots,
     pub(crate) disk: Disk,
     pub(crate) log_readers: LogReaders,
+    pub(crate) users: Users,
     /// Reaps the supervisors started by this process.
     pub(crate) children: TaskTracker,
     pub(super) workers: Mutex<HashMap<String, watch::Sender<Desired>>>,
@@ -65,8 +67,12 @@ pub(crate) struct NodeSettings {
 }
 
 impl Shared {
+    pub(crate) fn pods_dir(&self) -> PathBuf {
+        self.settings.root.join("pods")
+    }
+
     pub(crate) fn pod_dir(&self, uid: &str) -> PathBuf {
-        self.settings.root.join("pods").join(uid)
+        self.pods_dir().join(uid)
     }
 
     pub(crate) fn cgroup(&self, uid: &str) -> String {

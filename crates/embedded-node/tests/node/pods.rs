@@ -135,10 +135,23 @@ fn only_the_api_server_may_use_the_endpoint() {
 }
 
 #[test]
-fn pod_with_users_of_its_own_is_refused() {
+fn pod_with_users_of_its_own_runs_as_none_of_the_host() {
     let env = Environment::new("users");
-    let pod = env.create("u", json!({"hostUsers": false}));
-    env.wait_for_events(&pod, &["FailedCreatePodSandBox"]);
+    for name in ["u", "v"] {
+        env.create(
+            name,
+            json!({"hostUsers": false, "containers": [{
+                "name": "main", "image": "busybox:1", "command": ["sleep", "1000"],
+            }]}),
+        );
+    }
+    let pods = ["u", "v"].map(|name| env.wait_phase(name, "Running"));
+    let users = pods.each_ref().map(|pod| {
+        let process = format!("/proc/{}", env.process(pod).pid);
+        fs::metadata(process).unwrap().uid()
+    });
+    assert!(users.iter().all(|user| *user >= 1 << 30), "{users:?}");
+    assert_ne!(users[0], users[1]);
     env.delete_and_wait("u");
 }
 

@@ -52,6 +52,7 @@ impl GuestVolume<'_> {
             VolumeSource::CloudInit(seed) => self.add_seed_secrets(all, &seed),
             VolumeSource::Files(files) => return self.add_files(all, files),
             VolumeSource::DownwardMetrics => self.add_metrics(all),
+            VolumeSource::SavedState(state) => self.add_saved_state(all, &state.claim_name),
             // The launcher makes the disk from nothing, or from files that every container of the
             // pod has; another pod attaches the claim of a memory dump.
             VolumeSource::EmptyDisk(_)
@@ -97,6 +98,13 @@ impl GuestVolume<'_> {
             }
         }
         Ok(())
+    }
+
+    /// virt-controller has made the claim, as a filesystem.
+    fn add_saved_state(&self, all: &mut Storage, name: &str) {
+        let volume = self.volume.name;
+        let directory = paths::disk_directory(volume);
+        all.add(claim(volume, name, false), mount(volume, &directory));
     }
 
     fn add_container_disk(&self, all: &mut Storage, disk: &ContainerDiskSource) {

@@ -250,3 +250,13 @@ fn another_pod_brings_hot_pluggable_claims_and_those_of_memory_dumps() {
         assert_eq!(plugged.flatten(), expected, "{wire:?}");
     }
 }
+
+#[test]
+fn pod_of_a_guest_that_goes_on_has_the_claim_from_its_start() {
+    let saved = json!({"name": SAVED_STATE_VOLUME, "memoryDump": {"claimName": "m"}});
+    let wire: wire::Volume = serde_json::from_value(saved).expect("a volume");
+    let source = VolumeSource::of(&wire);
+    assert!(matches!(source, VolumeSource::SavedState(_)));
+    assert!(!source.is_hotpluggable());
+    assert_eq!(source.claim(), None);
+}

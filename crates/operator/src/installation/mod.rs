@@ -120,6 +120,11 @@ pub(crate) fn in_effect(
 impl Controller {
     async fn create(&self) -> Result<(), InstallationError> {
         let key = &self.default;
+        // A single host has no components of another version.
+        let gates: &[&str] = match self.components {
+            Components::Host { .. } => &["SuspendToClaim"],
+            Components::Workloads { .. } => &[],
+        };
         // With these parents, a JSON patch can add a feature gate.
         let object = json!({
             "apiVersion": API_VERSION,
@@ -130,7 +135,7 @@ impl Controller {
             },
             "spec": {
                 "certificateRotateStrategy": {},
-                "configuration": {"developerConfiguration": {"featureGates": []}},
+                "configuration": {"developerConfiguration": {"featureGates": gates}},
                 "customizeComponents": {},
                 "imagePullPolicy": "IfNotPresent",
                 "workloadUpdateStrategy": {},

@@ -60,7 +60,11 @@ async fn object_is_created_and_becomes_available() {
         own
     );
     let gates = &ready["spec"]["configuration"]["developerConfiguration"]["featureGates"];
-    assert_eq!(*gates, json!([]), "a JSON patch can add to the list");
+    assert_eq!(
+        *gates,
+        json!(["SuspendToClaim"]),
+        "a JSON patch can add to the list"
+    );
     world.end().await;
 }
 
@@ -130,7 +134,7 @@ async fn changes_of_the_administrator_survive_a_restart() {
     let configuration = &created["spec"]["configuration"];
     assert_eq!(
         configuration["developerConfiguration"]["featureGates"],
-        json!([])
+        json!(["SuspendToClaim"])
     );
     world.end().await;
 }

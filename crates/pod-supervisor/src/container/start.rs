@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{self, Read as _},
     os::unix::fs::{PermissionsExt, chown},
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -55,16 +56,17 @@ impl Container {
         let message = layout::termination_file(name);
         fs::write(&message, "")?;
         fs::set_permissions(&message, PermissionsExt::from_mode(0o666))?;
-        for pipe in ["stdout", "stderr"] {
-            let path = dir.join(pipe);
-            mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+        let first_user = sandbox.first_user.unwrap_or(0);
+        let make_pipe = |path: &Path| -> io::Result<()> {
+            mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
             // Programs may open /dev/stdout by its name.
-            chown(&path, Some(self.user.uid), Some(self.user.gid))?;
-        }
+            let on_host = |id: u32| first_user.checked_add(id);
+            chown(path, on_host(self.user.uid), on_host(self.user.gid))
+        };
+        make_pipe(&dir.join("stdout"))?;
+        make_pipe(&dir.join("stderr"))?;
         if self.stdin != Stdin::None {
-            let path = layout::stdin_pipe(name, attempt);
-            mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-            chown(&path, Some(self.user.uid), Some(self.user.gid))?;
+            make_pipe(&layout::stdin_pipe(name, attempt))?;
         }
         output::remove_old_logs(name, attempt);
         let output = Output::open(name, attempt)?;

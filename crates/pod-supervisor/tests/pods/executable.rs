@@ -16,7 +16,7 @@ fn pod_with_own_program(name: &str) -> (Pod, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("pod-supervisor");
     fs::copy(program(), &copy).unwrap();
-    let pod = Pod::build(Host::Real, name, copy);
+    let pod = Pod::build(Host::Real, name, copy, None);
     let image = pod.path().join("image");
     let libraries = Command::new("ldd").arg(&pod.program).output().unwrap();
     let libraries = String::from_utf8(libraries.stdout).unwrap();

@@ -34,6 +34,7 @@ mod devices;
 mod executable;
 mod joining;
 mod system_calls;
+mod users;
 
 /// A pod directory with an image, and its supervisor, which is a child of the test.
 struct Pod {
@@ -58,10 +59,10 @@ impl Pod {
     }
 
     fn on(host: Host, name: &str) -> Self {
-        Self::build(host, name, program())
+        Self::build(host, name, program(), None)
     }
 
-    fn build(host: Host, name: &str, program: PathBuf) -> Self {
+    fn build(host: Host, name: &str, program: PathBuf, first_user: Option<u32>) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("pod-supervisor-")
             .tempdir()
@@ -77,6 +78,7 @@ impl Pod {
                 "0".to_owned(),
             )]
             .into(),
+            first_user,
             grace_seconds: 1,
         };
         let json = serde_json::to_vec(&sandbox).unwrap();

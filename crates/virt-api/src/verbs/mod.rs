@@ -1,7 +1,7 @@
 //! The verbs of the subresource API.
 //!
 //! A verb is a module here and a row of [`ALL`], which has its route, discovery and right; tests compare
-//! the rows with the list of `KubeVirt`'s verbs, to which we add `usage`, and with the roles of users. Verbs on a VM change the VM,
+//! the rows with the list of `KubeVirt`'s verbs, to which we add `usage`, `suspend` and `resume`, and with the roles of users. Verbs on a VM change the VM,
 //! and virt-controller does the rest; verbs on a VMI are sent to its node under the same name; streams
 //! connect the caller to a device of the guest. Verbs that are not built are rows in `missing`.
 
@@ -36,6 +36,7 @@ mod sev;
 mod softreboot;
 mod start;
 mod stop;
+mod suspend;
 mod unfreeze;
 mod unpause;
 mod usage;
@@ -60,6 +61,8 @@ pub static ALL: &[Entry] = &[
     on_vm::entry::<start::Start>(),
     on_vm::entry::<stop::Stop>(),
     on_vm::entry::<restart::Restart>(),
+    on_vm::entry::<suspend::Suspend>(),
+    on_vm::entry::<suspend::Resume>(),
     expand::OF_VM,
     expand::OF_BODY,
     on_vmi::entry::<pause::Pause>(),

@@ -31,6 +31,8 @@ pub(crate) trait VmVerb: Send + Sync + 'static {
     const NAME: &'static str;
     /// Codes of refusals.
     const REFUSALS: &'static [u16] = &[404, 409];
+    /// The feature gate of the verb.
+    const GATE: Option<&'static str> = None;
     type Body: Options;
 
     fn dry_run(body: &Self::Body) -> &[String];
@@ -84,6 +86,12 @@ async fn handle<V: VmVerb>(
     };
     let user = caller::user(&shared, &request)?;
     caller::authorize(&shared, user, &access).await?;
+    if let Some(gate) = V::GATE
+        && !shared.cluster.now().has_gate(gate)
+    {
+        let message = format!("Enable {gate} feature gate to use this API.");
+        return Err(Refusal::bad_request(message));
+    }
     let body: V::Body = body::read(request).await?;
     let client = &shared.client;
     let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), &namespace);

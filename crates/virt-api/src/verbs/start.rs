@@ -10,6 +10,7 @@ use super::{
     Change, ObservedVm, VmVerb,
     changes::{request, run_strategy, switch},
     guest::phase,
+    suspend::{Resume, ResumeOptions, is_suspended},
 };
 use crate::refusal::Refusal;
 
@@ -25,6 +26,14 @@ impl VmVerb for Start {
     }
 
     fn decide(observed: &ObservedVm<'_>, body: &StartOptions) -> Result<Vec<Change>, Refusal> {
+        if is_suspended(observed.vm) {
+            if body.paused == Some(true) {
+                let message =
+                    "VM is suspended: start it without paused, or discard its state first";
+                return Err(Refusal::conflict(message));
+            }
+            return Resume::decide(observed, &ResumeOptions::default());
+        }
         let phase = observed.vmi.map(phase);
         let ended = matches!(phase, Some(Phase::Succeeded | Phase::Failed));
         if !ended

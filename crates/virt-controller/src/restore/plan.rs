@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::conditions;
 use kubevirt_api::restore::{TargetReadinessPolicy as Policy, VolumeOwnershipPolicy};
 use kubevirt_api::snapshot::ConditionType;
+use kubevirt_api::vm_status::VirtualMachineConditionType;
 use kubevirt_api::{annotations, finalizers};
 use reasons::Reason;
 use serde_json::Value;
@@ -207,6 +208,14 @@ fn prepare(observed: &Observed, target: &Target) -> Option<Plan> {
     }
     if observed.guest.is_some() {
         return Some(running(observed));
+    }
+    let suspended = VirtualMachineConditionType::from("Suspended");
+    if conditions::is_true(&target.status.conditions, &suspended) {
+        let message = format!(
+            "VirtualMachine {name} is suspended, and its memory belongs to the disks that it has: let it go \
+             on by virtctl resume and stop it, or delete its state by virtctl resume --discard-state"
+        );
+        return Some(waits(Reason::RestoreTargetNotReady, message));
     }
     Some(next(Step::Lock))
 }

@@ -19,6 +19,7 @@ use super::observe::Observed;
 use super::plan::{Failure, Plan, Step, has_finalizer};
 use super::status::{self, Done};
 use super::strategy::Strategy;
+use super::suspend::{self, Hold};
 use super::view::{Vm, WholeVmi};
 use super::{Controller, VmError, hotplug, links, revision, template};
 use crate::MANAGER;
@@ -84,6 +85,7 @@ impl Controller {
                 *vm = self.follow_dump(observed, plan, vm, done).await?;
                 Ok(())
             }
+            Step::FollowSuspend => self.follow_suspend(observed, plan, done).await,
             Step::PlugVolumes => self.plug_volumes(observed).await,
             Step::SetLinks => self.set_links(observed).await,
             Step::KeepChoice => {
@@ -145,6 +147,9 @@ impl Controller {
         let vm = observed.vm.as_ref();
         let key = Key::of(vm);
         let mut body = template::vmi(vm, &plan.requests);
+        if let (Hold::Resume, Some(claim)) = (plan.suspend.hold, suspend::usable(observed)) {
+            suspend::restore_into(&mut body, claim);
+        }
         let applied = self.apply_choice(&mut body, vm, &done.kept).await;
         self.report_choice_error(vm, done, applied)?;
         if plan.strategy == Strategy::WaitAsReceiver {
@@ -269,7 +274,7 @@ impl Controller {
     }
 
     /// The own VMI with its spec, which the store does not keep.
-    async fn whole_vmi(&self, vmi: &Guest) -> Result<Option<WholeVmi>, VmError> {
+    pub(super) async fn whole_vmi(&self, vmi: &Guest) -> Result<Option<WholeVmi>, VmError> {
         let key = Key::of(vmi);
         let api = Api::<WholeVmi>::namespaced(self.client.clone(), &key.namespace);
         let whole = api.get_opt(&key.name).await;
@@ -370,7 +375,7 @@ impl Controller {
         };
         let key = Key::of(vmi.as_ref());
         let whole = self.whole_vmi(vmi).await?;
-        let template = memory_dump::live_template(&observed.vm, Some(vmi));
+        let template = suspend::live_template(observed, vmi);
         let patch = whole.and_then(|whole| hotplug::patch(&template, &json!(whole)));
         let Some(patch) = patch else {
             return Ok(());
@@ -552,7 +557,7 @@ impl Controller {
         }
     }
 
-    fn vmi_api(&self, key: &Key) -> Api<Guest> {
+    pub(super) fn vmi_api(&self, key: &Key) -> Api<Guest> {
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 }
@@ -572,6 +577,7 @@ fn name(step: &Step) -> &'static str {
         Step::SwitchToAlways => "virt-controller/vm/switch-to-always",
         Step::ApplyVolumeRequests => "virt-controller/vm/apply-volume-requests",
         Step::FollowDump => "virt-controller/vm/follow-dump",
+        Step::FollowSuspend => "virt-controller/vm/follow-suspend",
         Step::PlugVolumes => "virt-controller/vm/plug-volumes",
         Step::SetLinks => "virt-controller/vm/set-links",
         Step::NoteGeneration(_) => "virt-controller/vm/note-generation",

@@ -16,6 +16,8 @@ mod printable;
 mod revision;
 mod status;
 mod strategy;
+mod suspend;
+mod suspend_act;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -99,6 +101,8 @@ enum VmError {
     UpdateVm(#[source] WriteError),
     #[error("note the memory dump on its claim")]
     NoteDump(#[source] WriteError),
+    #[error("change the claim of the saved state")]
+    SavedClaim(#[source] WriteError),
     #[error("write the status")]
     Status(#[source] WriteError),
 }
@@ -111,7 +115,9 @@ impl ReconcileError for VmError {
             Self::DataVolume(error) => error.reason(),
             Self::KeepRevision(_) | Self::Create(_) => Reason::FailedCreate,
             Self::Delete(_) => Reason::FailedDelete,
-            Self::UpdateVmi(_) | Self::UpdateVm(_) | Self::NoteDump(_) => Reason::FailedUpdate,
+            Self::UpdateVmi(_) | Self::UpdateVm(_) | Self::NoteDump(_) | Self::SavedClaim(_) => {
+                Reason::FailedUpdate
+            }
             Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
@@ -127,6 +133,7 @@ impl ReconcileError for VmError {
             | Self::UpdateVmi(source)
             | Self::UpdateVm(source)
             | Self::NoteDump(source)
+            | Self::SavedClaim(source)
             | Self::Status(source) => source.retry(),
         }
     }

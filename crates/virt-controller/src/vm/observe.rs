@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::data_volumes::{Importer, Templated, source_claim};
 use super::instancetype::{self, ChoiceStep, Instance, Outdated};
+use super::suspend::SavedClaim;
 use super::view::Vm;
 use super::{Controller, VmError};
 use crate::view::{Claim, DataVolume, Guest};
@@ -39,6 +40,8 @@ pub(super) struct Observed {
     pub(super) outdated: Vec<Outdated>,
     /// Volumes can be attached to running guests.
     pub(super) has_hotplug: bool,
+    /// The claims with saved states of the VM.
+    pub(super) saved: Vec<SavedClaim>,
     pub(super) now: Timestamp,
 }
 
@@ -71,6 +74,7 @@ impl Controller {
             None => Instance::None,
         };
         let choice = instancetype::choice_step(&vm, instance, &policy);
+        let saved = self.observe_saved(&key, &vm).await?;
         let mut observed = Observed {
             vm,
             vmi,
@@ -87,6 +91,7 @@ impl Controller {
             choice,
             outdated: Vec::new(),
             has_hotplug: vmi::has_hotplug(&self.cluster.now()),
+            saved,
             now: self.clock.now(),
         };
         if choice == ChoiceStep::Nothing {

@@ -21,6 +21,7 @@ use super::memory_dump::{self, Dump};
 use super::observe::{Observed, Ownership, generation};
 use super::revision::{self, Live};
 use super::strategy::{Decision, Guest, History, Requested, Strategy, decide};
+use super::suspend::{self, Hold, Suspend};
 use crate::view;
 
 /// The finalizer of an owner whose children are to be orphaned.
@@ -54,6 +55,8 @@ pub(super) enum Step {
     ApplyVolumeRequests,
     /// Changes template, claim and status for a dump of the guest's memory, which triggers another reconcile.
     FollowDump,
+    /// Changes claims, VMI and status of a VM that is suspended or resumed.
+    FollowSuspend,
     /// On the VMI: adds and removes volumes as in the template.
     PlugVolumes,
     /// On the VMI: links of interfaces as in the template.
@@ -80,6 +83,7 @@ pub(super) struct Plan {
     pub(super) waits_for: Option<String>,
     pub(super) requeue_in: Option<Duration>,
     pub(super) dump: Dump,
+    pub(super) suspend: Suspend,
 }
 
 /// Whether the guest has to be restarted to match the spec of the VM.
@@ -114,6 +118,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         waits_for: None,
         requeue_in: None,
         dump: Dump::default(),
+        suspend: Suspend::default(),
     };
     if observed.vm.metadata.deletion_timestamp.is_some() {
         plan_deletion(observed, &mut plan);
@@ -199,10 +204,15 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
     if plan.dump != Dump::default() {
         plan.steps.push(Step::FollowDump);
     }
+    plan.suspend = suspend::plan(observed);
+    if plan.suspend.change.is_some() || plan.suspend.next != suspend::Next::Stays {
+        plan.steps.push(Step::FollowSuspend);
+    }
+    plan.requeue_in = plan.suspend.requeue_in;
     if !observed.vm.status().volume_requests.is_empty() {
         plan.steps.push(Step::ApplyVolumeRequests);
     } else if let Some(vmi) = observed.own_vmi().filter(|_| observed.has_hotplug)
-        && hotplug::is_behind(&memory_dump::live_template(&observed.vm, Some(vmi)), vmi)
+        && hotplug::is_behind(&suspend::live_template(observed, vmi), vmi)
     {
         plan.steps.push(Step::PlugVolumes);
     }
@@ -224,12 +234,17 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
     } else {
         History::New
     };
-    let next = decide(
-        plan.strategy,
-        guest(observed),
-        requested(&plan.requests),
-        history,
-    );
+    let next = match plan.suspend.hold {
+        Hold::No => decide(
+            plan.strategy,
+            guest(observed),
+            requested(&plan.requests),
+            history,
+        ),
+        Hold::Keep => Decision::Stay,
+        Hold::Stop => Decision::Stop,
+        Hold::Resume => Decision::Start,
+    };
     // A restore may be about to create a claim of the same name.
     if observed.vm.status().restore_in_progress.is_none() {
         plan.steps.extend(data_volumes::steps(observed, next));

@@ -22,11 +22,12 @@ use super::observe::{Observed, generation};
 use super::plan::{Failure, Plan, Restart, Step};
 use super::printable::{Situation, printable};
 use super::revision;
+use super::suspend::{self, State};
 use super::view::Vm;
 use crate::MANAGER;
 
 /// Conditions of the VM itself, which are never copied from the VMI.
-const OWN: [&str; 3] = ["Ready", "Failure", "RestartRequired"];
+const OWN: [&str; 4] = ["Ready", "Failure", "RestartRequired", suspend::CONDITION];
 /// Of the VMI alone: it changes every few seconds.
 const PROGRESS: &str = "MigrationProgress";
 
@@ -41,6 +42,8 @@ pub(super) struct Done {
     pub(super) failure: Option<Failure>,
     /// The request of a memory dump, if it was changed.
     pub(super) dump: Next,
+    /// The condition of a VM that is suspended or resumed, if it changes.
+    pub(super) suspend: suspend::Next,
 }
 
 /// The desired status, from the observed state, the plan and the results of its steps.
@@ -175,6 +178,7 @@ fn render_conditions(
             conditions::set(&mut all, Type::RestartRequired, &value, &now);
         }
     }
+    set_suspended(&mut all, observed, done, &now);
     match &done.failure {
         None => conditions::remove(&mut all, &Type::Failure),
         Some(Failure { reason, message }) => {
@@ -187,6 +191,34 @@ fn render_conditions(
         }
     }
     all
+}
+
+fn set_suspended(
+    all: &mut Vec<VirtualMachineCondition>,
+    observed: &Observed,
+    done: &Done,
+    now: &Time,
+) {
+    let kind = Type::from(suspend::CONDITION);
+    match &done.suspend {
+        suspend::Next::Is(state, message) => {
+            let reason = state.reason();
+            let value = ConditionValue {
+                status: state.status(),
+                reason: reason.as_str(),
+                message: &reason.advise(message),
+            };
+            conditions::set(all, kind, &value, now);
+        }
+        suspend::Next::Gone => conditions::remove(all, &kind),
+        // It was about the guest before.
+        suspend::Next::Stays
+            if done.created && State::of(&observed.vm) == Some(State::SuspendFailed) =>
+        {
+            conditions::remove(all, &kind);
+        }
+        suspend::Next::Stays => {}
+    }
 }
 
 /// Sets the condition before there is a VMI, which then has the same condition.

@@ -9,6 +9,7 @@ mod rendered;
 mod requests;
 mod restart;
 mod strategy;
+mod suspend;
 mod templates;
 
 use std::sync::Arc;
@@ -90,6 +91,7 @@ fn observe(vm: Value, vmi: Option<Value>) -> Observed {
         choice: ChoiceStep::Nothing,
         outdated: Vec::new(),
         has_hotplug: true,
+        saved: Vec::new(),
         now: now(),
     }
 }

@@ -7,7 +7,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use super::*;
 use super::{
     data_import_crons, data_sources, data_volumes, exports, imports, instancetypes, snapshots,
-    storage_profiles, uploads,
+    storage_profiles, suspends, uploads,
 };
 
 const PREFIX: &str = "virt-controller/";
@@ -221,6 +221,10 @@ async fn vms_survive_a_crash_at_every_failpoint() {
         match name.strip_prefix(PREFIX).unwrap() {
             "vm/adopt" => check(&mut cluster, name, orphan_and_adopt).await,
             "vm/keep-choice" => check(&mut cluster, name, instancetypes::kept).await,
+            "vm/follow-suspend"
+            | "vm/create-saved-claim"
+            | "vm/drop-saved-claim"
+            | "vm/drop-saved-volume" => check(&mut cluster, name, suspends::suspend_and_resume).await,
             // In a cluster of their own, below.
             "vm/expand-choice"
             | "vm/upgrade-choice"

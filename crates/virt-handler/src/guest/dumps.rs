@@ -1,7 +1,8 @@
 //! Dumps of the guest's memory into a volume that the guest does not have.
 //!
 //! The name of the file is in the VMI's status before anything is written: after a restart of this process
-//! the same dump goes on. The launcher has it made.
+//! the same dump goes on. The launcher has it made. To the volume for a saved state it writes the whole state,
+//! and the guest ends.
 
 use std::{io, sync::Arc};
 
@@ -12,8 +13,10 @@ use kubevirt_api::{
     VirtualMachineInstance,
     vmi_status::{DomainMemoryDumpInfo, VolumePhase as Phase, VolumeStatus},
 };
-use launcher_channel::{DUMP_SUFFIX, DumpPlan, DumpReport, DumpStage, GuestState, Request};
-use model::{Guest, VolumeSource};
+use launcher_channel::{
+    DUMP_SUFFIX, DumpPlan, DumpReport, DumpStage, GuestState, Request, SAVED_SUFFIX,
+};
+use model::{Guest, SAVING_VOLUME, VolumeSource};
 use reasons::Reason;
 use tokio::time::timeout;
 
@@ -172,6 +175,14 @@ pub(super) fn advance(
 }
 
 fn failed(volume: &str, why: &str) -> (Phase, Reason, String) {
+    if volume == SAVING_VOLUME {
+        // virt-controller adds what to do.
+        return (
+            Phase::MemoryDumpFailed,
+            Reason::SuspendFailed,
+            why.to_owned(),
+        );
+    }
     let reason = Reason::MemoryDumpFailed;
     let message = reason.advise(&format!("Memory dump to Volume {volume} failed: {why}"));
     (Phase::MemoryDumpFailed, reason, message)
@@ -200,7 +211,12 @@ fn is_read_only(vmi: &VirtualMachineInstance, volume: &str) -> bool {
 /// The name that `KubeVirt` gives to a dump, cut where it is longer than a file's name can be.
 fn file_name(vmi: &VirtualMachineInstance, volume: &str, now: Timestamp) -> String {
     let time = now.strftime("-%Y%m%d-%H%M%S").to_string();
-    let end = format!("{time}{DUMP_SUFFIX}");
+    let suffix = if volume == SAVING_VOLUME {
+        SAVED_SUFFIX
+    } else {
+        DUMP_SUFFIX
+    };
+    let end = format!("{time}{suffix}");
     let name = vmi.metadata.name.as_deref().unwrap_or_default();
     let mut text = format!("{name}-{volume}");
     // Both are ASCII.
@@ -299,6 +315,20 @@ mod tests {
             let info = found.memory_dump_volume.unwrap();
             assert_eq!(info.claim_name.as_deref(), Some("c"));
         }
+    }
+
+    #[test]
+    fn state_that_was_not_saved_has_its_own_reason_and_name() {
+        let now = || NOW.parse().unwrap();
+        let before = vmi("AttachedToNode", &json!({"claimName": "c"}));
+        let name = file_name(&before, SAVING_VOLUME, now());
+        assert_eq!(name, "a-ferrovirt-saving-20261125-120010.saved");
+        let (phase, reason, message) = failed(SAVING_VOLUME, "no space");
+        assert_eq!(phase, Phase::MemoryDumpFailed);
+        assert_eq!(
+            (reason, message.as_str()),
+            (Reason::SuspendFailed, "no space")
+        );
     }
 
     #[test]

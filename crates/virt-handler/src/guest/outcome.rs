@@ -2,6 +2,7 @@
 
 use kubevirt_api::{VirtualMachineInstance, vmi_status::VirtualMachineInstancePhase as Phase};
 use launcher_channel::{DomainState, GuestState, StopReason};
+use model::SAVING_VOLUME;
 use reasons::Reason;
 
 use super::plan::{grace_seconds, phase};
@@ -53,6 +54,13 @@ fn final_phase(vmi: &VirtualMachineInstance, reason: StopReason) -> Option<Phase
         | StopReason::StartFailed
         | StopReason::Unknown => Some(Phase::Failed),
     }
+}
+
+/// Whether the guest has ended with its state saved, as virt-controller wants it.
+pub(super) fn is_suspended(vmi: &VirtualMachineInstance, domain: Option<DomainState>) -> bool {
+    let mut volumes = vmi.spec.volumes.iter();
+    domain == Some(DomainState::Stopped(StopReason::Saved))
+        && volumes.any(|volume| volume.name == SAVING_VOLUME && volume.memory_dump.is_some())
 }
 
 fn can_power_off(vmi: &VirtualMachineInstance) -> bool {
@@ -115,6 +123,25 @@ mod tests {
             ..VirtualMachineInstanceStatus::default()
         });
         vmi
+    }
+
+    #[test]
+    fn only_a_guest_that_is_to_be_suspended_is_suspended() {
+        let saved = Some(DomainState::Stopped(StopReason::Saved));
+        let crashed = Some(DomainState::Stopped(StopReason::Crashed));
+        let plain = vmi(Phase::Running, None);
+        let mut saving = plain.clone();
+        let volume = serde_json::json!({"name": SAVING_VOLUME, "memoryDump": {"claimName": "c"}});
+        saving.spec.volumes = vec![serde_json::from_value(volume).unwrap()];
+        for (vmi, domain, expected) in [
+            (&saving, saved, true),
+            (&saving, crashed, false),
+            (&saving, None, false),
+            // Somebody has used virsh in the pod.
+            (&plain, saved, false),
+        ] {
+            assert_eq!(is_suspended(vmi, domain), expected, "{domain:?}");
+        }
     }
 
     /// All domain states against all phases that virt-handler may change.

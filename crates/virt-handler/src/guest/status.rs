@@ -19,7 +19,7 @@ use super::{
     interfaces::{self, Attached},
     migratable::{self, Reach},
     observe::Unready,
-    outcome::{MemoryState, failure, next_phase},
+    outcome::{self, MemoryState, failure, next_phase},
     plan::phase,
     plugged::{self, Plugged},
 };
@@ -75,6 +75,9 @@ pub(crate) fn desired(
     if next != phase(vmi) {
         if let Some(failure) = &failure {
             status.reason = Some(failure.reason.into());
+        }
+        if outcome::is_suspended(vmi, domain) {
+            status.reason = Some(Reason::Suspended.as_str().to_owned());
         }
         status.phase = Some(next.clone());
         status

@@ -15,7 +15,7 @@ use std::{
 };
 
 use domain_xml::{Provisioning, VolumeFacts, VolumeMode};
-use launcher_channel::DUMP_SUFFIX;
+use launcher_channel::{DUMP_SUFFIX, SAVED_SUFFIX};
 use model::paths;
 use rustix::{
     fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags},
@@ -133,14 +133,17 @@ impl Plugs {
         inside::give_image(&directory, file, Use::Create, Existing::Give)
     }
 
-    /// Removes all memory dumps of a volume but this one.
+    /// Removes all memory dumps and saved states of a volume but this one.
     pub(crate) fn remove_dumps(&self, volume: &str, kept: &str) -> io::Result<()> {
         let directory = self.open_to_read(volume)?;
         let entries = Dir::read_from(&directory)?.take(MAX_ENTRIES);
         for entry in entries {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            if name.ends_with(DUMP_SUFFIX.as_bytes()) && name != kept.as_bytes() {
+            let is_dump = [DUMP_SUFFIX, SAVED_SUFFIX]
+                .iter()
+                .any(|suffix| name.ends_with(suffix.as_bytes()));
+            if is_dump && name != kept.as_bytes() {
                 match rustix::fs::unlinkat(&directory, entry.file_name(), AtFlags::empty()) {
                     // A directory is no dump.
                     Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
@@ -345,13 +348,15 @@ mod tests {
         unmount(&source, UnmountFlags::empty()).unwrap();
         // The launcher may not create files there.
         fs::set_permissions(&target, fs::Permissions::from_mode(0o755)).unwrap();
+        let half = target.join("half.saved");
+        fs::write(&half, "half").unwrap();
         let other = "old.memory.dump";
         fs::write(target.join(other), "old").unwrap();
         fs::create_dir(target.join("directory.memory.dump")).unwrap();
         plugs.prepare_dump("data", "new.memory.dump").unwrap();
         let new = fs::metadata(target.join("new.memory.dump")).unwrap();
         assert_eq!((new.len(), new.uid()), (0, kubevirt_api::RUNTIME_USER));
-        assert!(!target.join(other).exists());
+        assert!(!target.join(other).exists() && !half.exists());
         assert!(target.join("disk.img").exists());
         plugs.remove_dumps("data", "").unwrap();
         assert!(!target.join("new.memory.dump").exists());

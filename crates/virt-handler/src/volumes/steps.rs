@@ -77,6 +77,7 @@ fn step(
         VolumeSource::DownwardMetrics
         // Not a disk: rendering the domain reports the error.
         | VolumeSource::MemoryDump(_)
+        | VolumeSource::SavedState(_)
         | VolumeSource::ContainerPath(_)
         | VolumeSource::Missing => None,
     })

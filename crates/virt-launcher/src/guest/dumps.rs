@@ -1,7 +1,8 @@
-//! Dumps of the guest's memory into a volume.
+//! Dumps of the guest's memory into a volume, and its whole state, which ends it.
 //!
 //! A task of its own asks libvirt for the dump, as it lasts as long as the storage needs. The guest stands
-//! still meanwhile: QEMU pauses it and lets it go on, without libvirtd and this launcher.
+//! still meanwhile: QEMU pauses it and lets it go on, without libvirtd and this launcher. After a whole state
+//! was saved, the guest's end is recorded once all of it is on disk (`observe`).
 //!
 //! **Invariant**: a dump is reported as done only when all of it is on disk. The file of one that failed is
 //! empty, or gone. A dump that a restart of libvirtd or of this launcher has interrupted is reported as
@@ -52,11 +53,11 @@ enum DumpError {
 }
 
 impl Dumps {
-    /// `done` is the dump that an earlier launcher of this pod has finished.
-    pub(super) fn new(done: Option<DumpReport>) -> Self {
+    /// `last` is the last dump of an earlier launcher of this pod; one that has not ended was interrupted.
+    pub(super) fn new(last: Option<DumpReport>) -> Self {
         let (sender, ends) = mpsc::channel(ENDS);
         Self {
-            report: done,
+            report: last.filter(|report| report.stage != DumpStage::Running),
             sender,
             ends,
         }
@@ -106,18 +107,34 @@ impl Guest {
             return Err(Refusal::NotRunning);
         };
         tracing::info!(path, "memory dump started");
-        self.dumps.report = Some(DumpReport {
+        let is_saving = plan.is_saving();
+        let report = DumpReport {
             plan,
             stage: DumpStage::Running,
-        });
+        };
+        if is_saving {
+            // Tells a later launcher where the state of a guest is that has ended.
+            self.store.set_dump(report.clone())?;
+            failpoints::after("virt-launcher/saved/record");
+        }
+        self.dumps.report = Some(report);
         let ends = self.dumps.sender.clone();
         self.tasks.spawn(async move {
-            let end = End(stage(dump(&connection, &domain, &path).await));
+            let done = if is_saving {
+                save(&connection, &domain, &path).await
+            } else {
+                dump(&connection, &domain, &path).await
+            };
+            let end = End(stage(done));
             if ends.send(end).await.is_err() {
                 tracing::info!("a memory dump has ended, and so has the guest's task");
             }
         });
-        failpoints::after("virt-launcher/dump/start");
+        failpoints::after(if is_saving {
+            "virt-launcher/saved/start"
+        } else {
+            "virt-launcher/dump/start"
+        });
         Ok(())
     }
 
@@ -125,6 +142,11 @@ impl Guest {
         let Some(mut report) = self.dumps.report.take() else {
             return;
         };
+        if report.plan.is_saving() && stage == Some(DumpStage::Done) {
+            // The end of the guest is what is reported.
+            self.dumps.report = Some(report);
+            return;
+        }
         if let Some(stage) = stage {
             tracing::info!(file = report.plan.file, ?stage, "memory dump ended");
             report.stage = stage;
@@ -161,6 +183,21 @@ async fn dump(connection: &Connection, domain: &Domain, path: &str) -> Result<()
     written.and_then(|()| Ok(settled?))
 }
 
+/// Saves the state. What libvirt has written of one that failed is of no use.
+async fn save(connection: &Connection, domain: &Domain, path: &str) -> Result<(), DumpError> {
+    let saved = connection.save(domain, path).await;
+    let is_closed = saved.as_ref().is_err_and(libvirt::Error::is_closed);
+    if saved.is_ok() || is_closed {
+        return Ok(saved?);
+    }
+    let file = path.to_owned();
+    let settled = tokio::task::spawn_blocking(move || settle(&file, false)).await;
+    if let Err(error) = settled.map_err(io::Error::other).flatten() {
+        tracing::warn!(%error, "failed to empty the file of a state that was not saved");
+    }
+    Ok(saved?)
+}
+
 /// Has libvirt write the dump, once it has finished an earlier one.
 async fn write(connection: &Connection, domain: &Domain, path: &str) -> Result<(), DumpError> {
     let deadline = Instant::now() + PATIENCE;
@@ -186,18 +223,23 @@ fn is_earlier_dump(error: &libvirt::Error) -> bool {
 /// Brings a complete dump to disk, and frees the space of one that failed.
 fn settle(path: &str, is_written: bool) -> io::Result<()> {
     if is_written {
-        File::open(path)?.sync_all()?;
-        // The name, too, if libvirt has made the file.
-        let directory = Path::new(path).parent().map(File::open);
-        return match directory {
-            Some(Ok(directory)) => directory.sync_all(),
-            // Where it cannot be opened, virt-handler has made the file.
-            Some(Err(_)) | None => Ok(()),
-        };
+        return flush(path);
     }
     match File::options().write(true).truncate(true).open(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+/// Brings a file to disk.
+pub(super) fn flush(path: &str) -> io::Result<()> {
+    File::open(path)?.sync_all()?;
+    // The name, too, if libvirt has made the file.
+    let directory = Path::new(path).parent().map(File::open);
+    match directory {
+        Some(Ok(directory)) => directory.sync_all(),
+        // Where it cannot be opened, virt-handler has made the file.
+        Some(Err(_)) | None => Ok(()),
     }
 }
 

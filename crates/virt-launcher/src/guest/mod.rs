@@ -37,6 +37,7 @@ mod passt_servers;
 mod record;
 mod refusal;
 mod replies;
+mod saved_state;
 mod separate;
 mod shutdown;
 mod status;

@@ -15,6 +15,7 @@ use super::link::LINK_TIMEOUT;
 use super::links;
 use super::record::Record;
 use super::refusal::Refusal;
+use super::saved_state;
 use super::status::{Phase, Status, classify, given_up};
 use super::task::Guest;
 
@@ -33,14 +34,26 @@ impl Guest {
             Err(error) => return Err(error.into()),
         };
         let is_given_up = self.store.is_given_up();
-        if phase == Phase::Resuming
-            && !is_given_up
-            && observed == Some(libvirt::DomainState::Paused(PausedReason::User))
-        {
+        let restored_from = self.restored_from();
+        let is_resumable = match observed {
+            Some(libvirt::DomainState::Paused(PausedReason::User)) => true,
+            Some(libvirt::DomainState::Paused(_)) => restored_from.is_some(),
+            _ => false,
+        };
+        if phase == Phase::Resuming && !is_given_up && is_resumable {
+            if let Some(directory) = &restored_from {
+                self.on_state(directory, saved_state::use_up).await?;
+                failpoints::after("virt-launcher/saved/use-up");
+            }
             connection.resume(&domain).await?;
             failpoints::after("virt-launcher/guest/resume");
             self.store.advance(Phase::Started)?;
             observed = Some(connection.state(&domain).await?);
+            if let Some(directory) = &restored_from
+                && let Err(error) = self.on_state(directory, saved_state::empty).await
+            {
+                tracing::warn!(error = error_chain(&error), "failed to free a used state");
+            }
         }
         let status = self.faults.refine(classify(phase, observed));
         let status = if is_given_up {
@@ -88,7 +101,51 @@ impl Guest {
         Ok(())
     }
 
-    pub(super) async fn apply(&mut self, status: Status) -> Result<(), Refusal> {
+    fn restored_from(&self) -> Option<String> {
+        self.store.record()?.plan.restore.clone()
+    }
+
+    async fn on_state(
+        &self,
+        directory: &str,
+        work: fn(&str) -> std::io::Result<()>,
+    ) -> Result<(), Refusal> {
+        let directory = directory.to_owned();
+        let done = self.tasks.spawn_blocking(move || work(&directory)).await;
+        Ok(done.map_err(std::io::Error::other)??)
+    }
+
+    /// The end of a guest whose state was saved: only with all of it on disk it is not a crash.
+    async fn settled(&self, reason: StopReason) -> (StopReason, Ending) {
+        let saved = self.store.dump().map(|report| &report.plan);
+        let path = saved.filter(|plan| plan.is_saving());
+        let path = path.and_then(launcher_channel::DumpPlan::path);
+        let (StopReason::Saved, Some(path)) = (reason, path) else {
+            return (reason, self.explain(reason).await);
+        };
+        let settle = move || saved_state::settle(&path);
+        let settled = self.tasks.spawn_blocking(settle).await;
+        let settled = settled.map_err(std::io::Error::other);
+        match settled
+            .map_err(saved_state::SavedStateError::from)
+            .flatten()
+        {
+            Ok(()) => {
+                failpoints::after("virt-launcher/saved/settle");
+                (reason, Ending::default())
+            }
+            Err(error) => {
+                let note = format!("its state was not saved: {}", error_chain(&error));
+                let ending = Ending {
+                    note: Some(note),
+                    signal: None,
+                };
+                (StopReason::Crashed, ending)
+            }
+        }
+    }
+
+    pub(super) async fn apply(&mut self, mut status: Status) -> Result<(), Refusal> {
         match status {
             Status::Startable => {}
             Status::Alive(state) => {
@@ -113,8 +170,9 @@ impl Guest {
             }
             Status::Ended(reason) => {
                 if !matches!(self.store.phase(), Some(Phase::Ended(_))) {
-                    let ending = self.explain(reason).await;
+                    let (reason, ending) = self.settled(reason).await;
                     self.store.end(reason, ending)?;
+                    status = Status::Ended(reason);
                 }
                 self.io_retry = IoRetry::new();
                 self.agent = AgentLink::Unknown;

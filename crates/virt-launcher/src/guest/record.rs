@@ -290,6 +290,7 @@ mod tests {
             passt: Vec::new(),
             separate_cpus: Vec::new(),
             metrics: None,
+            restore: None,
             grace_seconds: 1,
         }
     }

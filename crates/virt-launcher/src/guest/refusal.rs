@@ -9,6 +9,7 @@ use reasons::Reason;
 use super::file_servers::FileServerError;
 use super::metrics_server::MetricsError;
 use super::passt_servers::PasstError;
+use super::saved_state::SavedStateError;
 use crate::prepare::PrepareError;
 
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,10 @@ pub(crate) enum Refusal {
         #[source]
         source: libvirt::Error,
     },
+    #[error("the guest cannot go on from its saved state")]
+    SavedState(#[from] SavedStateError),
+    #[error("the guest cannot go on from its saved state: libvirt or QEMU refuses it")]
+    Restore(#[source] libvirt::Error),
     #[error("libvirt call failed")]
     Libvirt(#[from] libvirt::Error),
     #[error("failed to record the guest's state")]
@@ -84,6 +89,7 @@ impl Refusal {
             Self::Separate(_) | Self::Metrics(_) => Reason::PrepareFailed,
             Self::Define(_) => Reason::DomainInvalid,
             Self::Start { .. } => Reason::StartFailed,
+            Self::SavedState(_) | Self::Restore(_) => Reason::ResumeFailed,
             Self::Libvirt(error) => error.reason(),
             Self::Record(_) => Reason::LauncherStorage,
         }
@@ -98,6 +104,8 @@ impl Refusal {
             | Self::NoAgent
             | Self::NotReceived
             | Self::BadDump(_)
+            | Self::SavedState(_)
+            | Self::Restore(_)
             | Self::Terminating => false,
             Self::Prepare(error) => error.is_transient(),
             Self::Start { attempt, of, .. } => attempt < of,

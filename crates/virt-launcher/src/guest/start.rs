@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::file_servers;
 use super::link::LINK_TIMEOUT;
 use super::refusal::Refusal;
+use super::saved_state;
 use super::separate;
 use super::status::{Phase, Status};
 use super::task::Guest;
@@ -76,12 +77,15 @@ impl Guest {
         // Shared instead of copied: the XML may be large, and memory once touched is not returned.
         let xml: Arc<str> = plan.domain_xml.as_str().into();
         let directories = filesystems.clone();
+        let restore = plan.restore.clone();
         let prepare = move || {
             prepare::all(&steps).map_err(Refusal::Prepare)?;
-            Ok::<_, Refusal>(file_servers::check(&directories)?)
+            file_servers::check(&directories)?;
+            let saved = restore.map(|directory| saved_state::find(&directory));
+            Ok::<_, Refusal>(saved.transpose()?)
         };
         let prepared = self.tasks.spawn_blocking(prepare).await;
-        prepared.map_err(std::io::Error::other)??;
+        let saved = prepared.map_err(std::io::Error::other)??;
         self.dhcp.start(&servers);
         separate::keep_to(&cpus).map_err(Refusal::Separate)?;
         self.files.start(&filesystems)?;
@@ -94,11 +98,19 @@ impl Guest {
             failpoints::after("virt-launcher/guest/discard");
         }
         self.store.advance(Phase::Starting)?;
-        match connection.start(&domain, StartMode::Paused).await {
-            Ok(_) => {
+        let started = match &saved {
+            Some(path) => connection.restore_paused(path, &xml).await,
+            None => connection.start(&domain, StartMode::Paused).await.map(drop),
+        };
+        match started {
+            Ok(()) => {
                 failpoints::after("virt-launcher/guest/start-paused");
                 self.store.advance(phase_after_start)?;
                 self.observe().await
+            }
+            // The state stays as it is; the user decides.
+            Err(source @ libvirt::Error::Remote(_)) if saved.is_some() => {
+                Err(Refusal::Restore(source))
             }
             Err(source @ libvirt::Error::Remote(_)) => self.start_failed(source).await,
             Err(error) => Err(error.into()),

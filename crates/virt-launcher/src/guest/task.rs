@@ -306,6 +306,7 @@ mod tests {
             passt: Vec::new(),
             separate_cpus: Vec::new(),
             metrics: None,
+            restore: None,
             grace_seconds: 0,
         }
     }

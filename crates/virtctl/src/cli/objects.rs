@@ -15,6 +15,7 @@ use crate::commands::{
     migrate::{EvacuateCancel, Migrate, MigrateCancel},
     object_graph::ObjectGraph,
     run_vm::Run,
+    template::Template,
     top::Top,
     usbredir::UsbRedir,
     vm_export::VmExport,
@@ -91,6 +92,8 @@ Works on a single host, and on a cluster with CDI.")]
     /// Make, delete and download exports of VMs, snapshots and claims
     #[command(name = "vmexport")]
     VmExport(Box<VmExport>),
+    /// Make VMs of templates, and templates of VMs
+    Template(Template),
     /// Attach a volume to a running guest
     #[command(
         name = "addvolume",

@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use crate::{
+    cli::ObjectOutput,
     connect::Cluster,
     failure::Usage,
     objects::{self, text},
@@ -69,6 +70,9 @@ pub struct LogVerbosity {
     #[arg(long, value_name = "0-9", num_args = 0..=1, require_equals = true,
           default_missing_value = SHOW, value_parser = clap::value_parser!(u8).range(0..=10))]
     pub virt_operator: Option<u8>,
+    /// Print the verbosities as a map, or the object that was changed, in this format
+    #[arg(long, short, value_enum, value_name = "FORMAT")]
+    pub output: Option<ObjectOutput>,
 }
 
 /// A component and its field in `logVerbosity`.
@@ -97,7 +101,8 @@ impl LogVerbosity {
 /// What the command does.
 #[derive(Debug, PartialEq)]
 enum Step {
-    Show(Vec<String>),
+    /// Components and their verbosities.
+    Show(Vec<(&'static str, u64)>),
     /// The new value of `logVerbosity`, as a merge patch.
     Set(Value),
 }
@@ -112,11 +117,20 @@ pub(crate) async fn log_verbosity(
         .first()
         .context("find the KubeVirt object: there is none, so nothing is installed")?;
     match plan(flags, installation)? {
-        Step::Show(lines) => {
-            for line in lines {
-                printer.line(&line);
+        Step::Show(shown) => match flags.output {
+            None => {
+                for (component, verbosity) in shown {
+                    printer.line(&format!("{component}={verbosity}"));
+                }
             }
-        }
+            Some(ObjectOutput::Name) => printer.object(ObjectOutput::Name, &named(installation))?,
+            Some(output) => {
+                let map = shown.into_iter();
+                let map =
+                    map.map(|(component, verbosity)| (component.to_owned(), verbosity.into()));
+                printer.object(output, &Value::Object(map.collect()))?;
+            }
+        },
         Step::Set(verbosity) => {
             let field = |pointer| text(installation, pointer).unwrap_or_default();
             let path =
@@ -124,11 +138,22 @@ pub(crate) async fn log_verbosity(
             let developer = json!({"logVerbosity": verbosity});
             let configuration = json!({"developerConfiguration": developer});
             let patch = json!({"spec": {"configuration": configuration}});
-            objects::merge(cluster, &path, &patch).await?;
-            printer.line("The log verbosity was changed");
+            let changed = objects::merge(cluster, &path, &patch).await?;
+            match flags.output {
+                Some(output) => printer.object(output, &named(&changed))?,
+                None => printer.line("The log verbosity was changed"),
+            }
         }
     }
     Ok(())
+}
+
+/// The object with its kind, which items of lists lack.
+fn named(installation: &Value) -> Value {
+    let mut named = installation.clone();
+    named["apiVersion"] = "kubevirt.io/v1".into();
+    named["kind"] = "KubeVirt".into();
+    named
 }
 
 fn plan(flags: &LogVerbosity, installation: &Value) -> Result<Step, Usage> {
@@ -145,12 +170,16 @@ fn plan(flags: &LogVerbosity, installation: &Value) -> Result<Step, Usage> {
     }
     let current = "/spec/configuration/developerConfiguration/logVerbosity";
     if shown > 0 {
-        let lines = flagged.iter().map(|((component, field), _)| {
+        let shown = flagged.iter().map(|((component, field), _)| {
             let set = installation.pointer(&format!("{current}/{field}"));
-            let value = set.and_then(Value::as_u64).unwrap_or(DEFAULT);
-            format!("{component}={value}")
+            (*component, set.and_then(Value::as_u64).unwrap_or(DEFAULT))
         });
-        return Ok(Step::Show(lines.collect()));
+        return Ok(Step::Show(shown.collect()));
+    }
+    if flagged.is_empty() && !flags.reset {
+        return Err(Usage::new(
+            "name a component, such as --virt-handler, or --all, or --reset",
+        ));
     }
     if flagged.is_empty() {
         return Ok(Step::Set(Value::Null));
@@ -194,21 +223,21 @@ mod tests {
 
     #[test]
     fn verbosity_is_shown_or_set() {
-        let show = |lines: &[&str]| Step::Show(lines.iter().map(|one| (*one).into()).collect());
+        let show = |shown: &[(&'static str, u64)]| Step::Show(shown.to_vec());
         for (arguments, step) in [
             (
                 "--virt-api --virt-handler",
-                show(&["virt-api=4", "virt-handler=2"]),
+                show(&[("virt-api", 4), ("virt-handler", 2)]),
             ),
-            ("--virt-api=10", show(&["virt-api=4"])),
+            ("--virt-api=10", show(&[("virt-api", 4)])),
             (
                 "--all",
                 show(&[
-                    "virt-api=4",
-                    "virt-controller=2",
-                    "virt-handler=2",
-                    "virt-launcher=2",
-                    "virt-operator=2",
+                    ("virt-api", 4),
+                    ("virt-controller", 2),
+                    ("virt-handler", 2),
+                    ("virt-launcher", 2),
+                    ("virt-operator", 2),
                 ]),
             ),
             (
@@ -233,6 +262,7 @@ mod tests {
             "--reset --all=1",
             "--virt-api=11",
             "--virt-api 3",
+            "-o json",
         ] {
             planned(wrong).unwrap_err();
         }

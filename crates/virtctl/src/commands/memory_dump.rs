@@ -14,6 +14,7 @@ use crate::{
     failure::Usage,
     objects::{self, text},
     printer::Printer,
+    signals,
     subresource::{path, put},
 };
 
@@ -67,6 +68,13 @@ pub enum Action {
     Remove,
 }
 
+impl MemoryDump {
+    /// Whether the command downloads, and so waits for signals itself.
+    pub(crate) fn downloads(&self) -> bool {
+        self.output.is_some()
+    }
+}
+
 pub(crate) async fn memory_dump(
     cluster: &Cluster,
     printer: Printer,
@@ -90,7 +98,8 @@ pub(crate) async fn memory_dump(
     }
     match &flags.output {
         Some(file) => {
-            let claim = until_dumped(cluster, vm, DUMPING).await?;
+            let dumped = until_dumped(cluster, vm, DUMPING);
+            let claim = signals::unless_interrupted(dumped).await?;
             let format = flags.format.unwrap_or(Format::Gzip);
             let way = if flags.port_forward {
                 Way::Tunnel

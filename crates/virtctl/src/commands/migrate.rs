@@ -8,7 +8,7 @@ use kubevirt_api::subresource_bodies::{EvacuateCancelOptions, MigrateOptions};
 use serde_json::Value;
 
 use crate::{
-    cli::DryRun,
+    cli::{DryRun, ObjectOutput},
     commands::power::{dry_run_note, dry_run_values},
     connect::Cluster,
     key_values::KeyValue,
@@ -37,6 +37,15 @@ pub struct Migrate {
     pub watch: bool,
     #[command(flatten)]
     pub dry_run: DryRun,
+    /// Print the migration, in this format, instead of a message; with --watch at its end
+    #[arg(
+        long,
+        short,
+        value_enum,
+        value_name = "FORMAT",
+        conflicts_with = "dry_run"
+    )]
+    pub output: Option<ObjectOutput>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -83,15 +92,33 @@ pub(crate) async fn migrate(cluster: &Cluster, printer: Printer, flags: &Migrate
     )
     .await?;
     let note = dry_run_note(flags.dry_run);
-    printer.line(&format!("VM {} was scheduled to migrate{note}", flags.vm));
-    if flags.watch && note.is_empty() {
-        return watch(cluster, printer, &flags.vm).await;
+    if flags.output.is_none() {
+        printer.line(&format!("VM {} was scheduled to migrate{note}", flags.vm));
     }
-    Ok(())
+    if flags.watch && note.is_empty() {
+        return watch(cluster, printer, flags).await;
+    }
+    let Some(output) = flags.output else {
+        return Ok(());
+    };
+    let all = objects::list(cluster, &of_vm(cluster, &flags.vm)).await?;
+    match followed(&all, None) {
+        Some(migration) => printer.object(output, &with_kind(migration)),
+        None => bail!("the migration of VM {} was cancelled", flags.vm),
+    }
+}
+
+/// The object with its kind, which items of lists lack.
+fn with_kind(migration: &Value) -> Value {
+    let mut object = migration.clone();
+    object["apiVersion"] = "kubevirt.io/v1".into();
+    object["kind"] = "VirtualMachineInstanceMigration".into();
+    object
 }
 
 /// Follows the migration that was just asked for.
-async fn watch(cluster: &Cluster, printer: Printer, vm: &str) -> Result<()> {
+async fn watch(cluster: &Cluster, printer: Printer, flags: &Migrate) -> Result<()> {
+    let vm = &flags.vm;
     let path = of_vm(cluster, vm);
     let mut shown = String::new();
     let mut uid = None;
@@ -117,7 +144,11 @@ async fn watch(cluster: &Cluster, printer: Printer, vm: &str) -> Result<()> {
             has_bar = false;
         }
         phase.clone_into(&mut shown);
+        if let Some(output) = flags.output.filter(|_| is_over(migration)) {
+            printer.object(output, &with_kind(migration))?;
+        }
         match phase {
+            "Succeeded" if flags.output.is_some() => return Ok(()),
             "Succeeded" => {
                 printer.line(&format!("Succeeded: VM {vm} runs {}", place(migration)));
                 return Ok(());
@@ -127,6 +158,7 @@ async fn watch(cluster: &Cluster, printer: Printer, vm: &str) -> Result<()> {
                 let why = why.unwrap_or("its events say why");
                 bail!("the migration has failed, and VM {vm} stays in its pod: {why}");
             }
+            _ if flags.output.is_some() => {}
             _ => printer.line(phase),
         }
     }

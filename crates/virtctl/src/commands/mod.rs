@@ -18,6 +18,7 @@ pub(crate) mod power;
 pub(crate) mod run_vm;
 pub(crate) mod screenshot;
 pub(crate) mod ssh;
+pub(crate) mod template;
 pub(crate) mod top;
 pub(crate) mod ui;
 pub(crate) mod usbredir;

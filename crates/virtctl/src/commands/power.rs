@@ -1,4 +1,4 @@
-//! `start`, `stop`, `restart`, `pause`, `unpause`.
+//! `start`, `stop`, `restart`, `pause`, `unpause`, `suspend`, `resume`.
 
 use anyhow::{Result, bail};
 use kube::Api;
@@ -8,6 +8,7 @@ use kubevirt_api::{
 };
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::{
     cli::{DryRun, Grace, Kind, Target},
@@ -27,6 +28,13 @@ pub(crate) struct Start {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
     pub(crate) grace: Grace,
+    pub(crate) dry_run: DryRun,
+}
+
+/// Options of `resume`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resume {
+    pub(crate) discard_state: bool,
     pub(crate) dry_run: DryRun,
 }
 
@@ -132,6 +140,41 @@ pub(crate) async fn unpause(
     }
     .send(cluster, printer, &options)
     .await
+}
+
+pub(crate) async fn suspend(
+    cluster: &Cluster,
+    printer: Printer,
+    vm: &str,
+    dry_run: DryRun,
+) -> Result<()> {
+    let verb = Update {
+        kind: Kind::Vm,
+        name: vm,
+        verb: "suspend",
+        dry_run,
+    };
+    let options = json!({"dryRun": dry_run_values(dry_run)});
+    verb.send(cluster, printer, &options).await
+}
+
+pub(crate) async fn resume(
+    cluster: &Cluster,
+    printer: Printer,
+    vm: &str,
+    Resume {
+        discard_state,
+        dry_run,
+    }: Resume,
+) -> Result<()> {
+    let verb = Update {
+        kind: Kind::Vm,
+        name: vm,
+        verb: "resume",
+        dry_run,
+    };
+    let options = json!({"discardState": discard_state, "dryRun": dry_run_values(dry_run)});
+    verb.send(cluster, printer, &options).await
 }
 
 /// A request to the aggregated API and the line that reports it.

@@ -89,6 +89,34 @@ fn sync_directory_of(_path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes the files below a directory durable, but for those that may not be read.
+fn sync_tree(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            sync_tree(&entry.path())?;
+        } else if kind.is_file() {
+            match File::open(entry.path()) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                file => sync(&file?)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn sync(file: &File) -> io::Result<()> {
+    file.sync_all()
+}
+
+/// Only a file that is open for writing can be synced.
+#[cfg(not(unix))]
+fn sync(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
 /// A name beside the goal. What has this name is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -119,11 +147,21 @@ impl Draft {
         &self.path
     }
 
-    /// Gives the file that was written under the draft's name the name of the goal.
+    /// Gives the file or directory that was written under the draft's name the name of the goal.
     pub(crate) fn complete(mut self) -> Result<()> {
-        let renamed = File::open(&self.path).and_then(|file| self.goal.replace(&self.path, &file));
+        let renamed = self.rename();
         self.is_complete = renamed.is_ok();
         renamed.with_context(|| format!("write {}", self.goal.path.display()))
+    }
+
+    fn rename(&self) -> io::Result<()> {
+        if !self.path.symlink_metadata()?.is_dir() {
+            let file = File::open(&self.path)?;
+            return self.goal.replace(&self.path, &file);
+        }
+        sync_tree(&self.path)?;
+        fs::rename(&self.path, &self.goal.path)?;
+        sync_directory_of(&self.goal.path)
     }
 }
 
@@ -132,7 +170,16 @@ impl Drop for Draft {
         if self.is_complete {
             return;
         }
-        match fs::remove_file(&self.path) {
+        let is_directory = self
+            .path
+            .symlink_metadata()
+            .is_ok_and(|found| found.is_dir());
+        let removed = if is_directory {
+            fs::remove_dir_all(&self.path)
+        } else {
+            fs::remove_file(&self.path)
+        };
+        match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Printer.warn(&format!(
                 "{} is incomplete and was not removed: {error}",
                 self.path.display()

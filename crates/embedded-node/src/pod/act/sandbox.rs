@@ -54,7 +54,6 @@ fn write_sandbox(shared: &Shared, pod: &Pod, dir: &Path) -> io::Result<()> {
     if dir.join(layout::SANDBOX_FILE).exists() {
         return Ok(());
     }
-    check_users(pod).map_err(io::Error::other)?;
     let spec = pod.spec.as_ref();
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let hostname = hostname::of_kernel(pod).map_err(io::Error::other)?;
@@ -77,7 +76,7 @@ fn write_sandbox(shared: &Shared, pod: &Pod, dir: &Path) -> io::Result<()> {
     let grace = spec
         .and_then(|spec| spec.termination_grace_period_seconds)
         .unwrap_or(30);
-    let sandbox = Sandbox {
+    let mut sandbox = Sandbox {
         cgroup: shared.cgroup(&uid),
         uid,
         hostname,
@@ -85,48 +84,33 @@ fn write_sandbox(shared: &Shared, pod: &Pod, dir: &Path) -> io::Result<()> {
         sysctls: sysctls
             .map(|one| (sysctls::dotted(&one.name), one.value.clone()))
             .collect(),
+        first_user: None,
         grace_seconds: u32::try_from(grace).unwrap_or(30),
     };
-    replace(
-        &dir.join(layout::SANDBOX_FILE),
-        &serde_json::to_vec(&sandbox)?,
-    )
-}
-
-/// A pod that asks for users of its own must not run as users of the host.
-fn check_users(pod: &Pod) -> Result<(), &'static str> {
-    match pod.spec.as_ref().and_then(|spec| spec.host_users) {
-        Some(false) => Err(
-            "spec.hostUsers: this node has no user namespaces for pods: remove the field, or run the \
-             pod where they exist",
-        ),
-        Some(true) | None => Ok(()),
+    let write = |sandbox: &Sandbox| {
+        replace(
+            &dir.join(layout::SANDBOX_FILE),
+            &serde_json::to_vec(sandbox)?,
+        )
+    };
+    if spec.and_then(|spec| spec.host_users) != Some(false) {
+        return write(&sandbox);
     }
+    if sandbox.network == NetworkMode::Host {
+        return Err(io::Error::other(
+            "spec.hostUsers: a pod in the host's network needs the host's users: remove `hostNetwork` \
+             or `hostUsers`",
+        ));
+    }
+    shared.users.assign(&shared.pods_dir(), |first| {
+        sandbox.first_user = Some(first);
+        write(&sandbox)
+    })
 }
 
 pub(crate) fn network_mode(pod: &Pod) -> NetworkMode {
     match pod.spec.as_ref().and_then(|spec| spec.host_network) {
         Some(true) => NetworkMode::Host,
         _ => NetworkMode::Pod,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn users_of_the_host_are_not_used_against_the_pods_wish() {
-        for (wish, valid) in [
-            (json!(null), true),
-            (json!(true), true),
-            (json!(false), false),
-        ] {
-            let pod = json!({"spec": {"containers": [], "hostUsers": wish}});
-            let pod = serde_json::from_value(pod).unwrap();
-            assert_eq!(check_users(&pod).is_ok(), valid, "{wish}");
-        }
     }
 }

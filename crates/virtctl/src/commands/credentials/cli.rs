@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use secrecy::SecretString;
 
 use super::{password, ssh_keys};
-use crate::{connect::Cluster, failure::Usage, printer::Printer};
+use crate::{cli::Changed, connect::Cluster, failure::Usage, printer::Printer};
 
 #[derive(Debug, Args)]
 pub struct Credentials {
@@ -96,6 +96,8 @@ pub struct Place {
     /// Also if the Secret does not belong to the VM, or the VM runs and needs a restart
     #[arg(long)]
     pub force: bool,
+    #[command(flatten)]
+    pub changed: Changed,
 }
 
 impl Key {

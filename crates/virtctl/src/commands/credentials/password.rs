@@ -23,10 +23,7 @@ pub(super) async fn set(cluster: &Cluster, printer: Printer, flags: &SetPassword
     let secret = secrets::read(cluster, &vm, name, place.force).await?;
     let password = ByteString(flags.password.expose_secret().as_bytes().to_vec());
     let entries = BTreeMap::from([(place.user.clone(), Some(password))]);
-    secret.change(cluster, entries).await?;
-    printer.line(&format!(
-        "The password of {} is in Secret {name}",
-        place.user
-    ));
-    Ok(())
+    let changed = secret.change(cluster, entries).await?;
+    let message = format!("The password of {} is in Secret {name}", place.user);
+    secrets::print(printer, place.changed, &[changed], &message)
 }

@@ -37,13 +37,14 @@ pub(super) async fn add(cluster: &Cluster, printer: Printer, flags: &AddSshKey) 
     };
     let secret = secrets::read(cluster, &vm, name, place.force).await?;
     if secret.data.values().any(|value| is_key(value, &key)) {
-        printer.line(&format!("Secret {name} already has this key"));
-        return Ok(());
+        let message = format!("Secret {name} already has this key");
+        let unchanged = std::slice::from_ref(secret.object());
+        return secrets::print(printer, place.changed, unchanged, &message);
     }
     let entry = (new_entry(), Some(ByteString(key.into_bytes())));
-    secret.change(cluster, BTreeMap::from([entry])).await?;
-    printer.line(&format!("The key was added to Secret {name}"));
-    Ok(())
+    let changed = secret.change(cluster, BTreeMap::from([entry])).await?;
+    let message = format!("The key was added to Secret {name}");
+    secrets::print(printer, place.changed, &[changed], &message)
 }
 
 /// Makes a Secret with the key, and an access credential that names it.
@@ -79,8 +80,13 @@ async fn create(
     objects::patch(cluster, &objects::VM.named(namespace, vm_name), &steps)
         .await
         .with_context(|| format!("name the new Secret {name} in the VM"))?;
-    printer.line(&format!("The key is in the new Secret {name}"));
-    Ok(())
+    let message = format!("The key is in the new Secret {name}");
+    secrets::print(
+        printer,
+        place.changed,
+        std::slice::from_ref(&secret),
+        &message,
+    )
 }
 
 /// The steps that add an access credential to a VM.
@@ -114,18 +120,17 @@ pub(super) async fn remove(
         Err(_) if place.secret.is_none() => names.iter().map(String::as_str).collect(),
         chosen => chosen?.into_iter().collect::<Vec<_>>(),
     };
-    let mut removed = false;
+    let (mut changed, mut messages) = (vec![], vec![]);
     for name in &searched {
         let secret = secrets::read(cluster, &vm, name, place.force).await?;
         let entries = secret.data.iter().filter(|(_, value)| is_key(value, &key));
         let entries: BTreeMap<_, _> = entries.map(|(entry, _)| (entry.clone(), None)).collect();
         if !entries.is_empty() {
-            secret.change(cluster, entries).await?;
-            printer.line(&format!("The key was removed from Secret {name}"));
-            removed = true;
+            changed.push(secret.change(cluster, entries).await?);
+            messages.push(format!("The key was removed from Secret {name}"));
         }
     }
-    if !removed {
+    if changed.is_empty() {
         let searched = if searched.is_empty() {
             "none".to_owned()
         } else {
@@ -136,7 +141,7 @@ pub(super) async fn remove(
             place.user
         );
     }
-    Ok(())
+    secrets::print(printer, place.changed, &changed, &messages.join("\n"))
 }
 
 fn is_key(value: &ByteString, key: &str) -> bool {

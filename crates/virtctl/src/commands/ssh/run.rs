@@ -32,7 +32,7 @@ pub(crate) async fn ssh(connection: &Connection, namespace: &str, flags: &Ssh) -
     Ok(exit_code(status))
 }
 
-/// Runs `scp`. One file from a guest has its name only when all of it is there.
+/// Runs `scp`. One file or new directory from a guest has its name only when all of it is there.
 pub(crate) async fn scp(connection: &Connection, namespace: &str, flags: &Scp) -> Result<ExitCode> {
     let program = std::env::current_exe().context("find this program")?;
     let around = Surroundings {

@@ -75,6 +75,7 @@ macro_rules! transcripts {
 transcripts! {
     power
     services
+    templates
     credentials
     volumes
     migrations

@@ -62,7 +62,9 @@ fn answer(method: &Method, path: &str, body: &[u8]) -> (StatusCode, Value) {
     let found = found
         .into_iter()
         .find(|object| object["metadata"]["name"] == name);
-    if *method == Method::POST {
+    let fills_templates = path.contains("/namespaces/served/");
+    let is_posted = *method == Method::POST;
+    if is_posted && (fills_templates || !path.contains("/subresources.template.kubevirt.io/")) {
         let mut created: Value = serde_json::from_slice(body).unwrap();
         if let Some(prefix) = created["metadata"]["generateName"].as_str() {
             created["metadata"]["name"] = format!("{prefix}new").into();

@@ -150,6 +150,13 @@ pub enum ManifestFormat {
     Json,
 }
 
+impl VmExport {
+    /// Whether the command downloads, and so waits for signals itself.
+    pub(crate) fn downloads(&self) -> bool {
+        matches!(self.action, Action::Download(_))
+    }
+}
+
 impl Download {
     /// The download of a claim, with a new export of it.
     pub(super) fn of_claim(claim: &str, (output, format): (&Path, Format), way: Way) -> Self {

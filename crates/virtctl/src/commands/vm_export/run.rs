@@ -22,9 +22,12 @@ use crate::{
     https::Trust,
     objects::{self, text},
     printer::Printer,
+    signals::{Interrupted, Signals},
 };
 
 const POLL: Duration = Duration::from_secs(1);
+/// Who ends a download does not wait for longer until its export is deleted.
+const DELETION: Duration = Duration::from_secs(10);
 
 pub(crate) async fn vm_export(cluster: &Cluster, printer: Printer, flags: &VmExport) -> Result<()> {
     match &flags.action {
@@ -77,8 +80,18 @@ async fn create(
     let namespace = &cluster.namespace;
     let export = objects::create(cluster, &objects::EXPORT.all(namespace), &export).await?;
     let token = uuid::Uuid::new_v4().simple().to_string();
-    let secret = object::secret(&export, name, &token)?;
-    objects::create(cluster, &objects::SECRET.all(namespace), &secret).await?;
+    let with_token = async {
+        let secret = object::secret(&export, name, &token)?;
+        objects::create(cluster, &objects::SECRET.all(namespace), &secret).await
+    };
+    if let Err(error) = with_token.await {
+        // Without its token, nobody can use the export.
+        let deleted = delete(cluster, name).await;
+        return Err(match deleted {
+            Ok(()) => error,
+            Err(stays) => error.context(format!("export {name} stays: {stays:#}")),
+        });
+    }
     Ok(export)
 }
 
@@ -99,19 +112,42 @@ async fn download(cluster: &Cluster, printer: Printer, flags: &Download) -> Resu
     let path = objects::EXPORT.named(&cluster.namespace, name);
     let found = objects::find(cluster, &path).await?;
     let is_new = found.is_none();
+    if is_new && !flags.source.is_given() {
+        bail!("export {name} does not exist: name what to export, such as --vm NAME");
+    }
+    let mut signals = Signals::watch()?;
     if is_new {
-        if !flags.source.is_given() {
-            bail!("export {name} does not exist: name what to export, such as --vm NAME");
+        let made = create(cluster, name, &flags.source, &flags.settings);
+        tokio::select! {
+            made = made => drop(made?),
+            signal = signals.next() => {
+                printer.warn(&format!(
+                    "export {name} may have been made: `virtctl vmexport delete {name}` deletes it"
+                ));
+                return Err(Interrupted(signal?).into());
+            }
         }
-        create(cluster, name, &flags.source, &flags.settings).await?;
     }
-    let done = fetch(cluster, printer, flags, limit.unsigned_abs()).await;
-    if flags.delete_vme || (is_new && !flags.keep_vme) {
-        let deleted = delete(cluster, name).await;
-        // The failure of the download is what the user needs to know.
-        return done.and(deleted);
+    // However the download ends, an export that was made for it must not outlive it.
+    let done = tokio::select! {
+        done = Box::pin(fetch(cluster, printer, flags, limit.unsigned_abs())) => done,
+        signal = signals.next() => Err(Interrupted(signal?).into()),
+    };
+    if !flags.delete_vme && (!is_new || flags.keep_vme) {
+        return done;
     }
-    done
+    let deleted = tokio::select! {
+        deleted = delete(cluster, name) => deleted,
+        signal = signals.next() => Err(Interrupted(signal?).into()),
+        () = sleep(DELETION) => Err(anyhow::anyhow!("no answer within {} s", DELETION.as_secs())),
+    };
+    let deleted = deleted
+        .with_context(|| format!("delete export {name}, which stays until its time is over"));
+    if let (Err(_), Err(error)) = (&done, &deleted) {
+        printer.warn(&format!("{error:#}"));
+    }
+    // The failure of the download is what the user needs to know.
+    done.and(deleted)
 }
 
 async fn fetch(
