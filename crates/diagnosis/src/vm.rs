@@ -139,6 +139,7 @@ fn of_saved_state(observed: &Observed, reason: Reason, sentence: &str, next: &st
     };
     vec![
         Finding::new(sentence)
+            .because(reason)
             .evidence(
                 observed.vm_object(),
                 "status.conditions[Suspended]",
@@ -169,8 +170,14 @@ pub(crate) fn suspended(observed: &Observed) -> Vec<Finding> {
     of_saved_state(observed, Reason::Suspended, sentence, "resume")
 }
 
+/// Whether the run strategy does not matter, as the guest goes on from its saved state only.
+fn is_suspended(observed: &Observed) -> bool {
+    observed.vm_condition("Suspended").is_some()
+}
+
 pub(crate) fn halted(observed: &Observed) -> Vec<Finding> {
-    if observed.vmi.is_some() || observed.strategy() != Some(Strategy::Halted) {
+    let is_halted = observed.strategy() == Some(Strategy::Halted) && !is_suspended(observed);
+    if observed.vmi.is_some() || !is_halted {
         return Vec::new();
     }
     let vm = observed.vm.as_ref();
@@ -188,7 +195,7 @@ pub(crate) fn halted(observed: &Observed) -> Vec<Finding> {
 }
 
 pub(crate) fn not_started(observed: &Observed) -> Vec<Finding> {
-    let is_manual = observed.strategy() == Some(Strategy::Manual);
+    let is_manual = observed.strategy() == Some(Strategy::Manual) && !is_suspended(observed);
     if observed.vmi.is_some() || !is_manual || observed.is_start_requested() {
         return Vec::new();
     }
