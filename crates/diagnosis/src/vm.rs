@@ -143,7 +143,7 @@ fn of_saved_state(observed: &Observed, reason: Reason, sentence: &str, next: &st
             .evidence(
                 observed.vm_object(),
                 "status.conditions[Suspended]",
-                condition.message(),
+                reason.without_advice(condition.message()),
             )
             .next(observed.virtctl(&format!("{next} {}", observed.name))),
     ]

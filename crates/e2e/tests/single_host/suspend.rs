@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use e2e::{VmManifest, tiny_vm, wait_for};
+use e2e::{VmManifest, answer, tiny_vm, wait_for};
 use serde_json::{Value, json};
 
 use crate::{TestNamespace, test_namespace};
@@ -64,8 +64,8 @@ async fn suspended_guest_goes_on_where_it_was() {
     );
 
     suspended(&test, "kept").await;
-    let why = test.virtctl(&["why", "kept"]).await;
-    assert!(why.stdout.contains("suspended"), "{why:?}");
+    let expected = answer("suspended", "vm/kept", "resume kept");
+    test.why_answers("kept", expected).await;
     let again = test.virtctl(&["suspend", "kept"]).await;
     assert!(again.stderr.contains("suspended already"), "{again:?}");
 
@@ -87,8 +87,9 @@ async fn guest_whose_state_is_broken_stays_suspended_until_it_is_discarded() {
     std::fs::write(file, "no state").expect("break the state");
     test.virtctl(&["resume", "broken"]).await.success();
     wait_for_state(&test, "broken", json!("ResumeFailed")).await;
+    let expected = answer("resume-failed", "vm/broken", "resume broken");
+    test.why_answers("broken", expected).await;
     let why = test.virtctl(&["why", "broken"]).await;
-    assert!(why.stdout.contains("resume-failed"), "{why:?}");
     assert!(why.stdout.contains("incomplete"), "{why:?}");
 
     test.virtctl(&["resume", "broken", "--discard-state"])
