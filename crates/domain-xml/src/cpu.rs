@@ -24,6 +24,8 @@ pub(crate) struct Processors<'a> {
     /// The host's cells.
     cells: Option<Cells>,
     is_amd64: bool,
+    /// Whether the guest goes on from a saved state, whose processors libvirt has numbered.
+    goes_on: bool,
 }
 
 pub(crate) fn of<'a>(
@@ -66,6 +68,7 @@ pub(crate) fn of<'a>(
         cell: memory.needs_cell().then_some(memory.bytes),
         cells,
         is_amd64: input.guest.architecture == Architecture::Amd64,
+        goes_on: input.guest.goes_on(),
     };
     let total = processors.total();
     if let Some(cells) = &mut processors.cells {
@@ -94,8 +97,14 @@ impl Processors<'_> {
                 .attr("id", id)
                 .attr("enabled", yes_no(id < self.enabled))
                 .attr("hotpluggable", yes_no(id >= fixed))
+                .attr_if("order", self.order(id))
         });
         vec![count, Element::new("vcpus").children(each)]
+    }
+
+    /// Which of the enabled ones it is, from 1: as libvirt numbers those of a new guest.
+    fn order(&self, id: u32) -> Option<u32> {
+        (self.goes_on && id < self.enabled).then_some(id + 1)
     }
 
     /// The NUMA cells, if they are the host's.

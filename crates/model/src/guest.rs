@@ -7,7 +7,7 @@ use kubevirt_api::firmware::KernelBootContainer;
 
 use crate::{
     Architecture, Binding, Bootloader, CpuModel, Credential, Disk, Filesystem, Interface,
-    KeptState, LinkState, MAX_QUEUES, Topology, Tpm, Volume,
+    KeptState, LinkState, MAX_QUEUES, Topology, Tpm, Volume, VolumeSource,
 };
 
 /// Longest host name.
@@ -84,6 +84,12 @@ impl<'a> Guest<'a> {
 
     pub fn volume(&self, name: &str) -> Option<&Volume<'a>> {
         self.volumes.iter().find(|volume| volume.name == name)
+    }
+
+    /// Whether the guest goes on from a saved state.
+    pub fn goes_on(&self) -> bool {
+        let mut sources = self.volumes.iter().map(|volume| &volume.source);
+        sources.any(|source| matches!(source, VolumeSource::SavedState(_)))
     }
 
     /// Interfaces that are plugged in.
