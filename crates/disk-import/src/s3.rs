@@ -13,7 +13,7 @@ use url::Url;
 use crate::source::Credentials;
 
 const AMAZON: &str = "s3.amazonaws.com";
-/// The region of servers whose name tells none.
+/// The region of servers whose name does not contain one.
 const REGION: &str = "us-east-1";
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// The SHA-256 of an empty body.

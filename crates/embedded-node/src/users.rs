@@ -30,11 +30,14 @@ impl Users {
 fn taken(pods: &Path) -> io::Result<BTreeSet<u32>> {
     let mut all = BTreeSet::new();
     for pod in fs::read_dir(pods)? {
-        let bytes = match fs::read(pod?.path().join(layout::SANDBOX_FILE)) {
+        let file = pod?.path().join(layout::SANDBOX_FILE);
+        let bytes = match fs::read(&file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             bytes => bytes?,
         };
-        all.extend(serde_json::from_slice::<Sandbox>(&bytes)?.first_user);
+        let sandbox: Sandbox = serde_json::from_slice(&bytes)
+            .map_err(|error| io::Error::other(format!("read {}: {error}", file.display())))?;
+        all.extend(sandbox.first_user);
     }
     Ok(all)
 }

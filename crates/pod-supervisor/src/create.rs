@@ -179,7 +179,7 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
             user_namespace: user_namespace.as_deref(),
             own_oom_score: oom::own().map_err(|source| CreateError::OomScore { source })?,
             available: &|name| capabilities::contains(available, name),
-            // What is staged is no longer where devices are told by their path: none are given then.
+            // Staged volumes have other paths, by which devices of the host cannot be recognised.
             has_devices: &|source| users.is_none() && has_devices(source),
         },
     );
@@ -206,7 +206,7 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
         .and_then(|pid| Process::of(pid.as_raw()))
         .ok_or(CreateError::Gone)?;
     if users.is_some() {
-        // The root is in this mount namespace only, and whoever enters the container looks for it.
+        // `exec` requires that this path exists, and the root is visible in this mount namespace only.
         rendered["root"]["path"] = json!(upper);
         write(&config, rendered.to_string().as_bytes())?;
     }

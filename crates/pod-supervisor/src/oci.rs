@@ -74,7 +74,7 @@ pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], context: &Context
     if let Some(path) = context.user_namespace {
         namespaces.push(json!({"type": "user", "path": path}));
     }
-    // Nobody but root of the host makes device nodes.
+    // In a user namespace device nodes cannot be made; those of the host are mounted instead.
     let made = match context.user_namespace {
         Some(_) => &[],
         None => nodes,

@@ -1,7 +1,7 @@
 //! The user namespace of a pod whose users are not those of the host: root in it is an ordinary user outside.
 //!
-//! The pod's other namespaces are made in it, so that its root may configure them. Nobody has to remember it: it
-//! is the owner of the pod's UTS namespace for as long as there is one.
+//! The pod's other namespaces are created in it, so that its root may configure them. It is stored nowhere: it
+//! owns the pod's UTS namespace, by which it is found.
 
 use std::{
     fs::{self, File},
@@ -26,18 +26,18 @@ use crate::model::User;
 /// A pod has the users and groups 0 to 65535.
 pub const IDS: u32 = 1 << 16;
 
-/// What the two processes tell each other after each step.
+/// What supervisor and child send each other after each step.
 const DONE: [u8; 1] = *b"\n";
 
 /// Body of `pod-supervisor namespaces`, a child of the supervisor: makes the namespaces and keeps them until the
 /// supervisor has entered them, which closes its standard input.
 pub fn hold_namespaces() -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let mut told = [0; 1];
+    let mut done = [0; 1];
     unshare(UnshareFlags::NEWUSER)?;
     io::stdout().write_all(&DONE)?;
     io::stdout().flush()?;
-    io::stdin().read_exact(&mut told)?;
+    io::stdin().read_exact(&mut done)?;
     unshare(UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWNET)?;
     io::stdout().write_all(&DONE)?;
     io::stdout().flush()?;
@@ -58,14 +58,14 @@ pub(crate) fn with_namespaces(
     let missing = || io::Error::other("a pipe to the process that makes them is missing");
     let mut input = holder.stdin.take().ok_or_else(missing)?;
     let mut output = holder.stdout.take().ok_or_else(missing)?;
-    let mut told = [0; 1];
-    output.read_exact(&mut told)?;
+    let mut done = [0; 1];
+    output.read_exact(&mut done)?;
     for map in ["uid_map", "gid_map"] {
         let file = Path::new("/proc").join(holder.id().to_string()).join(map);
         fs::write(file, format!("0 {first} {IDS}"))?;
     }
     input.write_all(&DONE)?;
-    output.read_exact(&mut told)?;
+    output.read_exact(&mut done)?;
     enter(i32::try_from(holder.id()).map_err(io::Error::other)?)?;
     drop(input);
     holder.wait()?;

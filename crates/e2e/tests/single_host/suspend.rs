@@ -87,6 +87,7 @@ async fn guest_whose_state_is_broken_stays_suspended_until_it_is_discarded() {
     std::fs::write(file, "no state").expect("break the state");
     test.virtctl(&["resume", "broken"]).await.success();
     wait_for_state(&test, "broken", json!("ResumeFailed")).await;
+    test.wait_vm_status("broken", "Stopped").await;
     let expected = answer("resume-failed", "vm/broken", "resume broken");
     test.why_answers("broken", expected).await;
     let why = test.virtctl(&["why", "broken"]).await;

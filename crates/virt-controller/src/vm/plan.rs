@@ -387,7 +387,9 @@ fn requests_left(requests: &[Request], strategy: Strategy, observed: &Observed) 
 
 /// Consecutive failed starts: one more if this VMI ended without ever running.
 fn start_failure(observed: &Observed, strategy: Strategy) -> Option<VirtualMachineStartFailure> {
-    if !strategy.counts_failures() {
+    // A failed resume is not tried again without the user, and has a reason of its own.
+    let has_saved_state = suspend::State::of(&observed.vm).is_some_and(suspend::State::is_saved);
+    if !strategy.counts_failures() || has_saved_state {
         return None;
     }
     let before = observed.vm.status().start_failure.clone();

@@ -140,11 +140,20 @@ impl State {
         }
     }
 
-    /// The status of the condition: whether there is a saved state.
-    pub(super) fn status(self) -> &'static str {
+    /// Whether there is a saved state.
+    pub(super) fn is_saved(self) -> bool {
         match self {
-            Self::Suspending | Self::SuspendFailed => conditions::FALSE,
-            Self::Suspended | Self::Resuming | Self::ResumeFailed => conditions::TRUE,
+            Self::Suspending | Self::SuspendFailed => false,
+            Self::Suspended | Self::Resuming | Self::ResumeFailed => true,
+        }
+    }
+
+    /// The status of the condition.
+    pub(super) fn status(self) -> &'static str {
+        if self.is_saved() {
+            conditions::TRUE
+        } else {
+            conditions::FALSE
         }
     }
 }

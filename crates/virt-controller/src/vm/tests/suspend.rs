@@ -305,3 +305,12 @@ fn claim_holds_the_memory_and_what_a_later_guest_must_have() {
     assert_eq!(patch["spec"]["volumes"], json!([]));
     assert_eq!(forget_patch(&json!({"spec": {"volumes": []}})), None);
 }
+
+#[test]
+fn failed_resume_is_no_failed_start() {
+    let failure = |vm: Value| plan(&observe(vm, Some(vmi("Failed")))).start_failure;
+    assert!(failure(vm("Always")).is_some());
+    for state in ["Resuming", "ResumeFailed"] {
+        assert_eq!(failure(with_state("True", state)), None, "{state}");
+    }
+}
