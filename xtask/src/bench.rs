@@ -1,13 +1,13 @@
 //! `xtask bench`: measures what SPECIFICATION.md promises.
 //!
 //! `vm` does so on a single host brought up for it, `cluster` on the test cluster, `api` beside a
-//! kube-apiserver, `overload` our API server while a user asks too much, `admission` and `controller` in processes of their own:
+//! kube-apiserver, `overload` our API server while a user asks too much, `admission`, `controller` and `streams` in processes of their own:
 //!
 //! - `host` builds the programs, brings the host up and always takes it down;
 //! - `sightings` notes every change of pods and VMIs with the time at which this client saw it;
 //! - `turns` starts VMs and empty pods in turns and compares them;
 //! - `starts`, `writes`, `memory`, `latency`, `greeting`, `sizes` measure one thing each;
-//! - `admission` and `controller` run those benches and read their lines;
+//! - `admission`, `controller` and `streams` run those benches and read their lines;
 //! - `api` compares our API server with a kube-apiserver;
 //! - `promises` are read from `deploy/promises.tsv`, `report` shows figures beside them.
 //!
@@ -31,6 +31,7 @@ mod session;
 mod sightings;
 mod sizes;
 mod starts;
+mod streams;
 mod turns;
 mod writes;
 
@@ -49,6 +50,7 @@ pub(crate) use controller::{ControllerOptions, controller};
 use host::Host;
 use promises::{Part, Promise};
 use report::Report;
+pub(crate) use streams::{StreamsOptions, streams};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {

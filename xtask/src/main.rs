@@ -141,6 +141,8 @@ enum BenchTask {
     Cluster(bench::ClusterOptions),
     /// Memory and requests of the controllers with thousands of VMIs.
     Controller(bench::ControllerOptions),
+    /// Streams of guests through virt-api beside plain TCP, and the size and start of virtctl.
+    Streams(bench::StreamsOptions),
     /// Our API server beside a kube-apiserver with etcd: latency, writes, lists, watches, memory.
     Api(bench::ApiOptions),
     /// The times of a user of our API server, and its memory, while another asks for far too much.
@@ -186,6 +188,9 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Bench {
             bench: BenchTask::Controller(options),
         } => bench::controller(&printer, &options),
+        Task::Bench {
+            bench: BenchTask::Streams(options),
+        } => bench::streams(&printer, &options),
         Task::Bench {
             bench: BenchTask::Api(options),
         } => bench::api(&printer, &options),

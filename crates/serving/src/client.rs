@@ -202,14 +202,17 @@ impl HttpsClient {
     }
 }
 
-/// Data that is not confirmed counts, and on an idle connection the probes of the kernel.
+/// Data that is not confirmed counts (on Linux), and on an idle connection the probes of the kernel.
 fn limit_silence(stream: &TcpStream, limit: Duration) -> io::Result<()> {
     let probes = (limit / 4).max(Duration::from_secs(1));
-    let milliseconds = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, probes)?;
     sockopt::set_tcp_keepintvl(stream, probes)?;
-    sockopt::set_tcp_user_timeout(stream, milliseconds)?;
+    #[cfg(target_os = "linux")]
+    {
+        let milliseconds = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(stream, milliseconds)?;
+    }
     Ok(())
 }
 

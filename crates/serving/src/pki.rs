@@ -139,6 +139,7 @@ impl Identity {
     }
 
     /// Writes the two PEM files; the key readable by its owner only.
+    #[cfg(unix)]
     pub fn save(&self, certificate: &Path, key: &Path) -> Result<(), PkiError> {
         write(key, &self.key_pem, 0o600)?;
         write(certificate, &self.certificate_pem, 0o644)
@@ -293,6 +294,7 @@ impl Authority {
         Self::from_identity(Identity::load(certificate, key)?)
     }
 
+    #[cfg(unix)]
     pub fn save(&self, certificate: &Path, key: &Path) -> Result<(), PkiError> {
         self.identity.save(certificate, key)
     }
@@ -449,6 +451,7 @@ fn read(path: &Path) -> Result<String, PkiError> {
 }
 
 /// Writes a temporary file and renames it, so that a reader never sees a partial file.
+#[cfg(unix)]
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
     durable_file::replace(path, text.as_bytes(), mode).map_err(|source| PkiError::File {
         path: path.to_owned(),

@@ -46,6 +46,7 @@ pub(super) enum Part {
     Api,
     Controller,
     Cluster,
+    Streams,
 }
 
 impl Part {
@@ -59,6 +60,8 @@ impl Part {
             Self::Controller
         } else if figure.starts_with("cluster.") {
             Self::Cluster
+        } else if figure.starts_with("streams.") {
+            Self::Streams
         } else {
             Self::Vm
         }

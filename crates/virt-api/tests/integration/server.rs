@@ -11,17 +11,23 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use embedded_api::Identity as User;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::PostParams};
 use reconcile::Clock;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 use serving::{
     Authority, ClientCertificates, HttpsClient, Leaf, Server, Target, TlsSource, Validity,
 };
 use test_cluster::TestApi;
 use tokio::net::TcpListener;
+use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 use virt_api::{Configuration, FrontProxy, Settings, Signer, UploadTokens, WebhookCallers};
+
+pub(crate) type Stream = WebSocketStream<TokioIo<Upgraded>>;
 
 pub(crate) struct Running {
     pub(crate) api: TestApi,
@@ -145,6 +151,34 @@ impl Running {
             .header("x-remote-user", "admin")
             .header("x-remote-group", "system:masters");
         send(&self.front_proxy, &self.target, request).await
+    }
+
+    /// A node whose virt-handler has this address.
+    pub(crate) async fn add_node(&self, name: &str, address: SocketAddr) {
+        let key = kubevirt_api::annotations::HANDLER_ADDRESS;
+        let annotations = json!({key: address.to_string()});
+        let node = json!({"metadata": {"name": name, "annotations": annotations}});
+        let node: Node = serde_json::from_value(node).unwrap();
+        let nodes: Api<Node> = Api::all(self.api.client.clone());
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+    }
+
+    /// A stream of an administrator.
+    pub(crate) async fn open(&self, path: &str) -> Stream {
+        let request = Request::get(path)
+            .header("x-remote-user", "admin")
+            .header("x-remote-group", "system:masters")
+            .header(header::HOST, "localhost")
+            .header(header::CONNECTION, "Upgrade")
+            .header(header::UPGRADE, "websocket")
+            .header(header::SEC_WEBSOCKET_VERSION, "13")
+            .header(header::SEC_WEBSOCKET_KEY, "c3RyZWFtcyBvZiB0ZXN0cw==")
+            .header(header::SEC_WEBSOCKET_PROTOCOL, "plain.kubevirt.io");
+        let request = request.body(Body::empty()).unwrap();
+        let mut response = self.front_proxy.send(&self.target, request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+        let upgraded = hyper::upgrade::on(&mut response).await.unwrap();
+        WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await
     }
 
     /// A review that the API server did not send.

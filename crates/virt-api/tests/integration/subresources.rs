@@ -2,6 +2,12 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use axum::{
+    Router,
+    extract::ws::{Message as Frame, WebSocket, WebSocketUpgrade},
+    routing::get,
+};
+use futures::{SinkExt as _, StreamExt as _};
 use k8s_openapi::api::{
     core::v1::Node,
     rbac::v1::{Role, RoleBinding},
@@ -12,6 +18,7 @@ use kube::{
 };
 use kubevirt_api::VirtualMachineInstance;
 use serde_json::json;
+use tokio_tungstenite::tungstenite::Message;
 use virt_api::{Answer, Configuration, Entry, Object, VERBS};
 
 use crate::{facts, server::Running};
@@ -360,5 +367,44 @@ async fn server_with_the_certificate_of_another_node_gets_no_request() {
             }
         }
     }
+    running.api.end().await;
+}
+
+/// What the stand-in for virt-handler does with a websocket.
+async fn echo(mut socket: WebSocket) {
+    while let Some(Ok(message)) = socket.recv().await {
+        if matches!(message, Frame::Binary(_)) && socket.send(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_consoles_are_open_at_once_and_each_works() {
+    const CONSOLES: usize = 500;
+    let running = Running::start().await;
+    let console = "/v1/namespaces/default/virtualmachineinstances/a/console";
+    let upgrade = |upgrade: WebSocketUpgrade| async {
+        upgrade.protocols(["plain.kubevirt.io"]).on_upgrade(echo)
+    };
+    let node = Router::new().route(console, get(upgrade));
+    let address = running.serve("virt-handler.n1", node).await;
+    running.add_node("n1", address).await;
+    let vmi = json!({
+        "metadata": {"name": "a"}, "spec": {"domain": {"devices": {}}},
+        "status": {"phase": "Running", "nodeName": "n1"},
+    });
+    running.create::<VirtualMachineInstance>(vmi).await;
+    let path = format!("{BASE}/namespaces/default/virtualmachineinstances/a/console");
+    let mut open = vec![];
+    for _ in 0..CONSOLES {
+        open.push(running.open(&path).await);
+    }
+    for (number, stream) in open.iter_mut().enumerate() {
+        let typed = Message::binary(number.to_string().into_bytes());
+        stream.send(typed.clone()).await.unwrap();
+        assert_eq!(stream.next().await.unwrap().unwrap(), typed);
+    }
+    drop(open);
     running.api.end().await;
 }

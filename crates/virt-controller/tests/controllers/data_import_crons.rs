@@ -12,7 +12,7 @@ use super::cluster::{NAMESPACE, TestCluster};
 fn cron(retention: &str) -> Value {
     json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataImportCron",
-        "metadata": {"name": "nightly"},
+        "metadata": {"namespace": NAMESPACE, "name": "nightly"},
         "spec": {
             "schedule": "@hourly", "managedDataSource": "debian", "importsToKeep": 1,
             "retentionPolicy": retention,

@@ -109,13 +109,14 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         .err()
         .or(observed.request.as_ref().err());
     if let Some(Refusal(text)) = refusal {
-        plan.up_to_date = failed(Reason::ImportNotSupported, text);
+        // The text names the field, and the object itself can be changed, unlike a data volume.
+        plan.up_to_date = no(Reason::ImportNotSupported.as_str(), text.clone());
         return plan;
     }
     if let Managed::Foreign = observed.managed {
         let name = &observed.cron.spec.managed_data_source;
         let message = format!("data source {name} was not made by this object; name another one");
-        plan.up_to_date = failed(Reason::ImportNotSupported, &message);
+        plan.up_to_date = no(Reason::ImportNotSupported.as_str(), message);
         return plan;
     }
     plan.status.source_format = Some(DataImportCronSourceFormat::Pvc);

@@ -288,7 +288,7 @@ fn what_cannot_be_carried_out_is_refused() {
     case(
         "/spec/template/spec/source",
         none,
-        "spec.source: give one of",
+        "spec.source: give exactly one of",
     );
     let mut observed = observe(cron());
     observed.managed = Managed::Foreign;

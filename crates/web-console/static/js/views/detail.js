@@ -64,6 +64,8 @@ export function detail(main, { namespace, name }) {
 
   function draw() {
     const { vm, vmi } = state;
+    // Whether there is a VM decides what the buttons change.
+    if (vmi && !("vm" in state) && !state.failures.vm) return;
     if (!vm && !vmi) {
       const all = "vm" in state && "vmi" in state;
       state.failures.absent = all && `There is no VM ${name} in namespace ${namespace}.`;
@@ -113,7 +115,7 @@ export function detail(main, { namespace, name }) {
   /// Each watch fails and recovers by itself.
   const onErrorOf = (key) => (failure) => {
     state.failures[key] = failure?.message;
-    drawFailures();
+    draw();
   };
   const one = { fieldSelector: `metadata.name=${name}` };
   const about = { fieldSelector: `involvedObject.name=${name}` };

@@ -1,0 +1,95 @@
+//! `xtask bench streams`: the bench of virt-api, its lines as figures, and the size and start of virtctl.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+
+use super::{
+    Output,
+    figures::{self, Figure, as_f64, median, milliseconds},
+    hold,
+    promises::{self, Part},
+    report::{self, Report},
+    show,
+};
+use crate::printer::Printer;
+use crate::workspace::{cargo, metadata, root, run, run_quietly};
+
+const UNITS: [&str; 4] = ["", "µs", "MB/s", "KB"];
+const STARTS: usize = 50;
+
+#[derive(Debug, Args)]
+pub(crate) struct StreamsOptions {
+    /// Fail when a promise is broken.
+    #[arg(long)]
+    enforce: bool,
+    #[arg(long, short, value_enum)]
+    output: Option<Output>,
+    /// Measure unoptimised builds, which only shows that the bench works.
+    #[arg(long, conflicts_with = "enforce")]
+    quick: bool,
+}
+
+/// Measures, shows, and fails if asked to hold the promises.
+pub(crate) fn streams(printer: &Printer, options: &StreamsOptions) -> Result<()> {
+    let promises = promises::read(Part::Streams)?;
+    let profile = if options.quick { "dev" } else { "release" };
+    let mut figures = of_virt_api(profile)?;
+    figures.extend(of_virtctl(printer, profile)?);
+    let mut machine = report::machine()?;
+    machine.push(("profile", profile.to_owned()));
+    let report = Report { machine, figures };
+    show(printer, &report, &promises, options.output)?;
+    hold(&report, &promises, options.enforce)
+}
+
+fn of_virt_api(profile: &str) -> Result<Vec<Figure>> {
+    let done = Command::new(cargo())
+        .args(["bench", "--quiet", "--locked", "--profile", profile])
+        .args(["-p", "virt-api", "--bench", "streams"])
+        .current_dir(root())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("run cargo bench")?;
+    if !done.status.success() {
+        bail!("cargo bench ended with {}", done.status);
+    }
+    let text = String::from_utf8(done.stdout).context("figures are text")?;
+    figures::parse(&text, &UNITS)
+}
+
+/// The size of the program, and how long it takes from its start to the end of the shortest command.
+fn of_virtctl(printer: &Printer, profile: &str) -> Result<Vec<Figure>> {
+    printer.line(format_args!("building virtctl (profile {profile})"));
+    let mut build = Command::new(cargo());
+    build.args(["build", "--quiet", "--locked", "--profile", profile]);
+    run(build.args(["--package", "virtctl-bin"]).current_dir(root()))?;
+    let program = program(profile)?;
+    let size = fs::metadata(&program).with_context(|| format!("look at {}", program.display()))?;
+    let mut times = Vec::new();
+    for _ in 0..STARTS {
+        times.push(start(&program)?);
+    }
+    let time = median(&times).context("virtctl was not started")?;
+    Ok(vec![
+        Figure::new("streams.virtctl.size", as_f64(size.len()) / 1e6, "MB"),
+        Figure::new("streams.virtctl.start", time, "ms"),
+    ])
+}
+
+fn program(profile: &str) -> Result<PathBuf> {
+    let directory = if profile == "dev" { "debug" } else { profile };
+    Ok(metadata()?.target_directory.join(directory).join("virtctl"))
+}
+
+fn start(program: &Path) -> Result<f64> {
+    let began = Instant::now();
+    run_quietly(Command::new(program).args(["version", "--client"]))?;
+    Ok(milliseconds(began.elapsed()))
+}
