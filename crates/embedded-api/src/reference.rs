@@ -54,7 +54,7 @@ struct LeftOut {
     instead: &'static str,
 }
 
-const KINDS_LEFT_OUT: [LeftOut; 16] = [
+const KINDS_LEFT_OUT: [LeftOut; 15] = [
     LeftOut {
         kinds: &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
         group: "apps",
@@ -89,11 +89,6 @@ const KINDS_LEFT_OUT: [LeftOut; 16] = [
         kinds: &["Ingress", "IngressClass"],
         group: "networking.k8s.io",
         instead: "services of type `NodePort`",
-    },
-    LeftOut {
-        kinds: &["NetworkPolicy"],
-        group: "networking.k8s.io",
-        instead: "a firewall on the host",
     },
     LeftOut {
         kinds: &["IPAddress", "ServiceCIDR"],

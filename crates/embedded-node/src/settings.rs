@@ -12,7 +12,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use image_store::{Credentials, Image, ImageError, ImageStore, InUse, PullPolicy, StoreError};
-use pod_network::{Attachment, CniResult, Forward, PodNetwork, ServiceRange};
+use pod_network::{Attachment, CniResult, Forward, PodNetwork, Restriction, ServiceRange};
 use reasons::Reason;
 use reconcile::Clock;
 use serde::{Deserialize, Serialize};
@@ -134,6 +134,16 @@ pub trait Network: Send + Sync + 'static {
     fn forward(&self, _: Vec<Forward>) -> BoxFuture<'_, Result<(), Failure>> {
         Box::pin(async { Ok(()) })
     }
+
+    /// Whether this network can restrict the connections of pods.
+    fn has_policies(&self) -> bool {
+        false
+    }
+
+    /// Replaces all restrictions of pods. Only called if [`Network::has_policies`].
+    fn restrict(&self, _: Vec<Restriction>) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
 }
 
 /// A network's support for services.
@@ -238,6 +248,18 @@ impl Network for PodNetwork {
             Self::forward(self, forwards)
                 .await
                 .map_err(|error| Failure::of(Reason::FailedServices, "change packet rules", &error))
+        })
+    }
+
+    fn has_policies(&self) -> bool {
+        true
+    }
+
+    fn restrict(&self, restrictions: Vec<Restriction>) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(async move {
+            let restricted = Self::restrict(self, restrictions).await;
+            let tried = "restrict the connections of pods";
+            restricted.map_err(|error| Failure::of(Reason::FailedNetworkPolicies, tried, &error))
         })
     }
 }

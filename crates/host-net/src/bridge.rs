@@ -1,11 +1,19 @@
 //! Bridges: in a namespace of our own, or beside those of other programs.
 
+use std::path::Path;
+
 use net_plan::{Bridge, MacAddress, Sysctl};
 
 use crate::{
     Link, LinkKind, Net, NetError,
-    link::{IFLA_ADDRESS, IFLA_INFO_KIND, IFLA_LINKINFO, Settings, create, of_kind},
+    link::{
+        IFLA_ADDRESS, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, NEW_LINK, Settings, create,
+        info, of_kind,
+    },
+    netlink::{ACK, Message},
 };
+
+const IFLA_BR_NF_CALL_IPTABLES: u16 = 36;
 
 /// A bridge in a namespace shared with other programs, which may have made it.
 #[derive(Debug, Clone, Copy)]
@@ -70,6 +78,26 @@ impl Net {
         }
         self.configure(&link, settings)?;
         self.existing_link(bridge.name)
+    }
+
+    /// Has packets between ports of the bridge pass the packet rules, as those that the host routes. Idempotent.
+    pub fn filter_bridged(&mut self, bridge: &Link) -> Result<(), NetError> {
+        let operation = || format!("filter packets on bridge {}", bridge.name);
+        // The settings exist once the kernel can do it.
+        if !Path::new("/proc/sys/net/bridge").exists() {
+            return Err(NetError::NotSupported {
+                operation: operation(),
+                feature: "br_netfilter".to_owned(),
+            });
+        }
+        let mut message = Message::new(NEW_LINK, ACK).with(&info(0, bridge.index, 0, 0));
+        message.nest(IFLA_LINKINFO, |link| {
+            link.text(IFLA_INFO_KIND, "bridge");
+            link.nest(IFLA_INFO_DATA, |data| {
+                data.attribute(IFLA_BR_NF_CALL_IPTABLES, &[1])
+            });
+        });
+        self.change(&message, operation)
     }
 
     fn keep_host_off(&mut self, link: &str) -> Result<(), NetError> {

@@ -74,6 +74,7 @@ pub enum Match {
     OutputInterface(String),
     Source(Cidr),
     Destination(Cidr),
+    NotSource(Cidr),
     NotDestination(Cidr),
     /// Destination ports `first` to `last`, both included.
     DestinationPorts {
@@ -93,12 +94,15 @@ pub enum Match {
     },
     /// The destination of the connection was translated.
     DestinationWasTranslated,
+    /// The packet belongs to a connection that was let through, or is an error message about one.
+    Established,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Transport {
     Tcp,
     Udp,
+    Sctp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

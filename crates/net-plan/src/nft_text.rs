@@ -85,6 +85,7 @@ impl fmt::Display for Match {
             Self::OutputInterface(name) => write!(f, "oifname \"{name}\""),
             Self::Source(cidr) => address(f, "saddr", cidr),
             Self::Destination(cidr) => address(f, "daddr", cidr),
+            Self::NotSource(cidr) => address(f, "saddr !=", cidr),
             Self::NotDestination(cidr) => address(f, "daddr !=", cidr),
             Self::DestinationPorts {
                 protocol,
@@ -94,6 +95,7 @@ impl fmt::Display for Match {
                 let protocol = match protocol {
                     Transport::Tcp => "tcp",
                     Transport::Udp => "udp",
+                    Transport::Sctp => "sctp",
                 };
                 if first == last {
                     write!(f, "{protocol} dport {first}")
@@ -107,6 +109,7 @@ impl fmt::Display for Match {
                 write!(f, "jhash ip saddr mod {many} seed {seed:#x} 0")
             }
             Self::DestinationWasTranslated => f.write_str("ct status dnat"),
+            Self::Established => f.write_str("ct state established,related"),
         }
     }
 }

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use crate::{
     CniDns, CniInterface, CniIp, CniResult, CniRoute, PodNetworkError, Settings, forward,
     lease::{Lease, Leases, check_uid},
+    policies::{self, Restriction},
     secondary::{self, Addresses, Attached, Attachment, NetworkRoute},
     services::{self, Forward, ServiceRange},
     settings::Range,
@@ -109,6 +110,20 @@ impl PodNetwork {
                 value: "1".to_owned(),
             })?;
             Ok(())
+        })
+        .await
+    }
+
+    /// Replaces all restrictions of pods by these.
+    pub async fn restrict(&self, restrictions: Vec<Restriction>) -> Result<(), PodNetworkError> {
+        self.on_host(move |shared, net| {
+            let name = shared.policy_table();
+            if restrictions.is_empty() {
+                return Ok(net.delete_table(Family::Ip, &name)?);
+            }
+            net.replace_table(&policies::table(&name, &restrictions))?;
+            let bridge = net.existing_link(&shared.settings.bridge)?;
+            Ok(net.filter_bridged(&bridge)?)
         })
         .await
     }
@@ -284,6 +299,10 @@ impl Shared {
 
     fn service_table(&self) -> String {
         format!("{}_services", self.settings.table)
+    }
+
+    fn policy_table(&self) -> String {
+        format!("{}_policies", self.settings.table)
     }
 
     /// Routes the service range to the bridge: without a route the host sends no packet that could
@@ -502,6 +521,7 @@ impl Shared {
         }
         net.delete_table(Family::Ip, &self.settings.table)?;
         net.delete_table(Family::Ip, &self.service_table())?;
+        net.delete_table(Family::Ip, &self.policy_table())?;
         self.delete_interfaces(net, |_| true)?;
         self.delete_bridges(net)?;
         self.addresses.erase()?;

@@ -733,6 +733,12 @@ reasons! {
         FailedServices: Transient,
             "The packet rules of services could not be changed.",
             "Read virt-handler's log on the node.";
+        FailedNetworkPolicies: Transient,
+            "The packet rules of network policies could not be changed.",
+            "Do what the message says; if it names br_netfilter: `modprobe br_netfilter`.";
+        NetworkPoliciesTooLarge: NeedsChange,
+            "The network policies of a namespace need more packet rules than a host takes.",
+            "Use ranges of addresses, or fewer policies.";
     }
 
     Guest {

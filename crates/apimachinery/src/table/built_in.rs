@@ -53,6 +53,7 @@ pub(super) fn layout(group: &str, plural: &str) -> Layout {
         ("", "persistentvolumes") => storage::volumes(),
         ("storage.k8s.io", "storageclasses") => storage::classes(),
         ("policy", "poddisruptionbudgets") => budgets(),
+        ("networking.k8s.io", "networkpolicies") => network_policies(),
         ("discovery.k8s.io", "endpointslices") => slices(),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => bindings(),
         ("apps", "controllerrevisions") => revisions(),
@@ -380,6 +381,42 @@ fn api_services() -> Vec<Column> {
         }),
         age(),
     ]
+}
+
+fn network_policies() -> Vec<Column> {
+    vec![
+        name(),
+        Column::of("Pod-Selector", "string", 0, |row| {
+            selector(&row.object["spec"]["podSelector"]).into()
+        }),
+        age(),
+    ]
+}
+
+/// A label selector in the form that `kubectl --selector` reads.
+fn selector(selector: &Value) -> String {
+    let labels = selector["matchLabels"].as_object();
+    let labels = labels.into_iter().flatten().map(|(key, value)| {
+        let value = value.as_str().unwrap_or_default();
+        format!("{key}={value}")
+    });
+    let expressions = list(&selector["matchExpressions"]).iter().map(|one| {
+        let key = one["key"].as_str().unwrap_or_default();
+        let values = list(&one["values"]).iter().filter_map(Value::as_str);
+        let values = values.collect::<Vec<_>>().join(",");
+        match one["operator"].as_str().unwrap_or_default() {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        }
+    });
+    let all: Vec<String> = labels.chain(expressions).collect();
+    if all.is_empty() {
+        "<none>".to_owned()
+    } else {
+        all.join(",")
+    }
 }
 
 fn budgets() -> Vec<Column> {

@@ -121,6 +121,15 @@ fn every_built_in_kind_has_a_row() {
             json!(["x", 2, "30s"]),
         ),
         (
+            "networking.k8s.io",
+            "networkpolicies",
+            json!({"metadata": meta, "spec": {"podSelector": {
+                "matchLabels": {"a": "b"},
+                "matchExpressions": [{"key": "c", "operator": "In", "values": ["d", "e"]}],
+            }}}),
+            json!(["x", "a=b,c in (d,e)", "30s"]),
+        ),
+        (
             "",
             "secrets",
             json!({"metadata": meta, "type": "Opaque"}),

@@ -63,3 +63,26 @@ pub(super) fn each(object: &mut Value, list: &str, change: impl FnMut(&mut Value
         items.iter_mut().for_each(change);
     }
 }
+
+/// Kubernetes' rules for names of ports.
+pub(super) fn port_name(name: &str) -> Vec<&'static str> {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let rules = [
+        (name.len() > 15, "must be no more than 15 characters"),
+        (
+            !name.chars().all(is_allowed),
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+        ),
+        (
+            !name.chars().any(|c| c.is_ascii_lowercase()),
+            "must contain at least one letter (a-z)",
+        ),
+        (name.contains("--"), "must not contain consecutive hyphens"),
+        (
+            name.starts_with('-') || name.ends_with('-'),
+            "must not begin or end with a hyphen",
+        ),
+    ];
+    let broken = rules.into_iter().filter(|(is_broken, _)| *is_broken);
+    broken.map(|(_, why)| why).collect()
+}

@@ -15,6 +15,7 @@ pub(crate) mod definitions;
 pub(crate) mod events;
 pub(crate) mod namespaces;
 pub(crate) mod pods;
+pub(crate) mod policies;
 pub(crate) mod priorities;
 pub(crate) mod quotas;
 pub(crate) mod services;

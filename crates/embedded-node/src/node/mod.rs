@@ -19,6 +19,7 @@ use crate::{
     devices::Devices,
     disk::{self, Disk},
     endpoint::{self, LogReaders},
+    policies::{self, Policies},
     registration,
     services::{self, Services},
     slots::Slots,
@@ -89,6 +90,7 @@ impl EmbeddedNode {
             node: Store::new(),
             storage: Storage::new(storage_recorder),
             services: Services::new(),
+            policies: Policies::new(),
             node_changed: watch::Sender::new(()),
             devices,
             slots: Slots::default(),
@@ -148,6 +150,7 @@ impl EmbeddedNode {
         tasks.spawn(registration::renew(Arc::clone(&shared), port, stop.clone()));
         let dns = services::open(&shared).await;
         tasks.spawn(services::run(Arc::clone(&shared), dns, stop.clone()));
+        tasks.spawn(policies::run(Arc::clone(&shared), stop.clone()));
         // Before the first pod can start, so that a new directory is not taken for an old one.
         let dirs = pod_dirs(&shared.settings.root);
         tasks.spawn(adopt_unknown(Arc::clone(&shared), dirs, stop.clone()));

@@ -22,6 +22,7 @@ use crate::{
     disk::Disk,
     endpoint::LogReaders,
     pod::Desired,
+    policies::Policies,
     schedule::{self, Obstacle},
     services::Services,
     slots::Slots,
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) node: Store<Node>,
     pub(crate) storage: Storage,
     pub(crate) services: Services,
+    pub(crate) policies: Policies,
     /// Notifies of changes that a waiting pod may need: the node, a claim or free capacity.
     pub(crate) node_changed: watch::Sender<()>,
     pub(crate) devices: Devices,

@@ -103,6 +103,7 @@ impl Shared {
     fn on_pod(self: &Arc<Self>, pod: &Pod, stop: &CancellationToken) {
         self.storage.on_pod(pod);
         self.services.requeue("pod");
+        self.policies.requeue("pod");
         let Some(uid) = pod
             .metadata
             .uid

@@ -14,6 +14,7 @@ mod kubelet;
 mod networks;
 mod panics;
 mod pods;
+mod policies;
 mod probes;
 mod reboot;
 mod services;

@@ -52,8 +52,10 @@ const REGISTER_VERDICT: u32 = 0;
 const REGISTER_1: u32 = 1;
 const REGISTER_2: u32 = 2;
 
+const CONNECTION_STATE: u32 = 0;
 const CONNECTION_STATUS: u32 = 2;
-/// Bit of a connection's status, in the byte order of this machine.
+/// Bits of a connection's state and status, in the byte order of this machine.
+const ESTABLISHED_OR_RELATED: u32 = 1 << 1 | 1 << 2;
 const DESTINATION_TRANSLATED: u32 = 1 << 5;
 const RANDOM: u32 = 1;
 /// Result and flag of a route lookup: the type of the destination address.
@@ -192,6 +194,7 @@ fn matches(list: &mut Message, one: &Match) {
         }
         Match::Source(cidr) => address(list, cidr, End::Source, Comparison::Equal),
         Match::Destination(cidr) => address(list, cidr, End::Destination, Comparison::Equal),
+        Match::NotSource(cidr) => address(list, cidr, End::Source, Comparison::NotEqual),
         Match::NotDestination(cidr) => {
             address(list, cidr, End::Destination, Comparison::NotEqual);
         }
@@ -207,6 +210,7 @@ fn matches(list: &mut Message, one: &Match) {
                 &[match protocol {
                     Transport::Tcp => 6,
                     Transport::Udp => 17,
+                    Transport::Sctp => 132,
                 }],
             );
             payload(list, BASE_TRANSPORT, 2, 2);
@@ -245,14 +249,20 @@ fn matches(list: &mut Message, one: &Match) {
             compare(list, Comparison::Equal, &[0; 4]);
         }
         Match::DestinationWasTranslated => {
-            expression(list, "ct", |data| {
-                data.big_endian(1, REGISTER_1);
-                data.big_endian(2, CONNECTION_STATUS);
-            });
-            bits(list, &DESTINATION_TRANSLATED.to_ne_bytes());
-            compare(list, Comparison::NotEqual, &[0; 4]);
+            connection(list, CONNECTION_STATUS, DESTINATION_TRANSLATED);
         }
+        Match::Established => connection(list, CONNECTION_STATE, ESTABLISHED_OR_RELATED),
     }
+}
+
+/// The connection has one of these bits.
+fn connection(list: &mut Message, key: u32, mask: u32) {
+    expression(list, "ct", |data| {
+        data.big_endian(1, REGISTER_1);
+        data.big_endian(2, key);
+    });
+    bits(list, &mask.to_ne_bytes());
+    compare(list, Comparison::NotEqual, &[0; 4]);
 }
 
 /// Interface names are compared with their zero padding.

@@ -7,7 +7,7 @@ mod secondary;
 
 use std::{
     collections::HashSet,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -15,7 +15,10 @@ use std::{
 
 use host_net::{NetError, NetworkNamespace, in_namespace};
 use net_plan::{Bridge, Cidr, MacAddress, nft::Family};
-use pod_network::{Choice, Forward, Front, PodNetwork, Protocol, Settings};
+use pod_network::{
+    Allowed, Block, Choice, Connections, Forward, Front, PodNetwork, Ports, Protocol, Restriction,
+    Settings, Transport,
+};
 
 /// A host with an uplink address, and a folder for pinned pod namespaces and state.
 struct Host {
@@ -210,6 +213,108 @@ async fn services_are_reachable_from_pods_and_host() {
 }
 
 #[tokio::test]
+async fn pods_have_only_the_connections_that_policies_allow() {
+    let host = Host::new().await;
+    let network = host.network("pnet-p", "10.9.0.0/24").await;
+    let (a, b) = (host.pod("a").await, host.pod("b").await);
+    let in_a = network.add("uid-a", &a.path, "eth0").await.unwrap();
+    let in_b = network.add("uid-b", &b.path, "eth0").await.unwrap();
+    let [from_a, to_b]: [Ipv4Addr; 2] = [&in_a, &in_b].map(|pod| address(pod).parse().unwrap());
+    let service = network.services().first;
+    let target = format!("{to_b}:8080").parse().unwrap();
+    let forward = Forward {
+        front: Front::Service(service),
+        port: 80,
+        protocol: Protocol::Tcp,
+        targets: vec![target],
+        choice: Choice::Random,
+    };
+    network.forward(vec![forward]).await.unwrap();
+    let listener = listen(&b.namespace, 8080).await;
+    let only = |peer: Ipv4Addr, port: u16| {
+        Connections::Only(vec![Allowed {
+            peer: Some(Block {
+                range: Cidr::v4(peer, 32),
+                except: Vec::new(),
+            }),
+            ports: Some(Ports {
+                protocol: Transport::Tcp,
+                first: port,
+                last: port,
+            }),
+        }])
+    };
+    let restriction = |pod, ingress, egress| Restriction {
+        pod,
+        ingress,
+        egress,
+    };
+    let nothing = || Connections::Only(Vec::new());
+    let other = Ipv4Addr::new(10, 9, 0, 99);
+    for (restrictions, is_open) in [
+        (vec![], true),
+        (vec![restriction(to_b, nothing(), Connections::Free)], false),
+        (vec![restriction(to_b, only(from_a, 8080), nothing())], true),
+        (
+            vec![restriction(to_b, only(from_a, 80), Connections::Free)],
+            false,
+        ),
+        (
+            vec![restriction(to_b, only(other, 8080), Connections::Free)],
+            false,
+        ),
+        (
+            vec![restriction(from_a, Connections::Free, nothing())],
+            false,
+        ),
+        (
+            vec![
+                restriction(from_a, nothing(), only(to_b, 8080)),
+                restriction(to_b, only(from_a, 8080), nothing()),
+            ],
+            true,
+        ),
+        (vec![], true),
+    ] {
+        network.restrict(restrictions.clone()).await.unwrap();
+        // Over the bridge, and by a service.
+        for to in [(to_b, 8080), (service, 80)] {
+            let source = connect_through(&a.namespace, to, &listener).await;
+            assert_eq!(source.is_some(), is_open, "{to:?} {restrictions:?}");
+        }
+    }
+    // A pod reaches itself, and its host reaches it, whatever the policies.
+    network
+        .restrict(vec![restriction(to_b, nothing(), nothing())])
+        .await
+        .unwrap();
+    for from in [&b.namespace, &host.namespace] {
+        let source = connect_through(from, (service, 80), &listener).await;
+        assert!(source.is_some());
+    }
+    // As many rules as a namespace may have.
+    let many = (1..=8192).map(|port| {
+        let Connections::Only(mut allowed) = only(from_a, port) else {
+            panic!("a port is allowed")
+        };
+        allowed.remove(0)
+    });
+    let many = Connections::Only(many.collect());
+    network
+        .restrict(vec![restriction(to_b, many, Connections::Free)])
+        .await
+        .unwrap();
+    assert!(
+        connect_through(&a.namespace, (to_b, 8080), &listener)
+            .await
+            .is_some()
+    );
+    network.teardown().await.unwrap();
+    let chains = in_namespace(host.namespace.clone(), |net| net.base_chains(Family::Ip)).await;
+    assert!(chains.unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn host_ports_are_reachable_from_every_side() {
     let host = Host::new().await;
     let network = host.network("pnet-i", "10.9.0.0/24").await;
@@ -224,13 +329,13 @@ async fn host_ports_are_reachable_from_every_side() {
         targets: vec![target],
         choice: Choice::ByClient,
     };
-    let one = std::net::Ipv4Addr::new(192, 0, 2, 2);
+    let one = Ipv4Addr::new(192, 0, 2, 2);
     let forwards = vec![
         forward(Front::HostAddress(one), 81),
         forward(Front::Host, 80),
     ];
     network.forward(forwards).await.unwrap();
-    let loopback = std::net::Ipv4Addr::LOCALHOST;
+    let loopback = Ipv4Addr::LOCALHOST;
     let target = listen(&b.namespace, 8080).await;
     for (from, to, expected) in [
         (&host.namespace, (one, 80), Some("192.0.2.2")),
@@ -276,7 +381,7 @@ async fn listen(at: &NetworkNamespace, port: u16) -> Arc<TcpListener> {
 /// observed, or `None` if the connection failed.
 async fn connect_through(
     from: &NetworkNamespace,
-    to: (std::net::Ipv4Addr, u16),
+    to: (Ipv4Addr, u16),
     listener: &Arc<TcpListener>,
 ) -> Option<String> {
     let listener = Arc::clone(listener);

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use apimachinery::{Violation, names};
 use serde_json::{Value, json};
 
-use super::super::fields::check_enum;
+use super::super::fields::{check_enum, port_name};
 use crate::services::{is_external, is_headless, needs_health_check};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
@@ -132,29 +132,6 @@ fn check_ports(spec: &Value, wrong: &mut Vec<Violation>) {
             wrong.push(Violation::forbidden(format!("{path}.nodePort"), why));
         }
     }
-}
-
-/// Kubernetes' rules for names of ports.
-fn port_name(name: &str) -> Vec<&'static str> {
-    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let rules = [
-        (name.len() > 15, "must be no more than 15 characters"),
-        (
-            !name.chars().all(is_allowed),
-            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
-        ),
-        (
-            !name.chars().any(|c| c.is_ascii_lowercase()),
-            "must contain at least one letter (a-z)",
-        ),
-        (name.contains("--"), "must not contain consecutive hyphens"),
-        (
-            name.starts_with('-') || name.ends_with('-'),
-            "must not begin or end with a hyphen",
-        ),
-    ];
-    let broken = rules.into_iter().filter(|(is_broken, _)| *is_broken);
-    broken.map(|(_, why)| why).collect()
 }
 
 fn check_number(number: &Value, path: &str, wrong: &mut Vec<Violation>) {

@@ -4,8 +4,9 @@
 
 use k8s_openapi::api::{
     admissionregistration::v1 as admission, apps::v1 as apps, coordination::v1 as coordination,
-    core::v1 as core, discovery::v1 as discovery, events::v1 as events, policy::v1 as policy,
-    rbac::v1 as rbac, scheduling::v1 as scheduling, storage::v1 as storage,
+    core::v1 as core, discovery::v1 as discovery, events::v1 as events,
+    networking::v1 as networking, policy::v1 as policy, rbac::v1 as rbac,
+    scheduling::v1 as scheduling, storage::v1 as storage,
 };
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as aggregation;
 use serde_json::Value;
@@ -323,6 +324,16 @@ pub(crate) static KINDS: &[BuiltIn] = &[
             "subjectaccessreview",
         ),
     ),
+    BuiltIn {
+        short_names: &["netpol"],
+        generation: true,
+        strategy: kinds::policies::NETWORK_POLICY,
+        ..kind(
+            v1("networking.k8s.io"),
+            names("NetworkPolicy", "networkpolicies", "networkpolicy"),
+            schema::<networking::NetworkPolicy>,
+        )
+    },
     BuiltIn {
         short_names: &["pdb"],
         generation: true,

@@ -15,6 +15,7 @@ pub(crate) async fn tear_down(
     goal: Remains,
 ) -> Result<Remains, Failure> {
     shared.settings.network.delete(&uid).await?;
+    shared.policies.forget(&uid);
     failpoints::after("embedded-node/pod/delete-network");
     let group = shared.cgroup(&uid);
     let lock = teardown::end_processes(&group, &dir)

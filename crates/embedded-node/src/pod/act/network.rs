@@ -22,7 +22,7 @@ use super::{
     SANDBOX_FAILED, api, blocking, replace,
     sandbox::network_mode,
 };
-use crate::{Addresses, Failure, hosts, node::Shared};
+use crate::{Addresses, Failure, hosts, node::Shared, policies};
 
 /// The addresses of the pod and the network namespace they are in.
 const NETWORK_FILE: &str = "network.json";
@@ -58,6 +58,7 @@ pub(crate) async fn join_network(
     if let Some(record) = network_record(&request.dir)
         && record.namespace == request.supervisor.network_namespace
     {
+        policies::protect(&shared, &request.uid, &record.addresses.ips).await?;
         return Ok(record.addresses);
     }
     let addresses = join_all(&shared, &request).await?;
@@ -104,6 +105,7 @@ async fn join_all(shared: &Arc<Shared>, request: &JoinNetwork) -> Result<Address
             network.keep_address(uid, &owner).await?;
         }
         ips = network.add(uid, &namespace).await?.ips;
+        policies::protect(shared, uid, &ips).await?;
         failpoints::after("embedded-node/pod/add-network");
     }
     let mut joined = Vec::new();

@@ -7,6 +7,7 @@ use super::{
     Observed,
     fields::{mode, requested, volume_mode},
 };
+use crate::selector::selects;
 
 /// The smallest free volume of that class that satisfies the claim.
 pub(super) fn fitting(observed: &Observed<'_>, class: &str) -> Option<String> {
@@ -36,28 +37,4 @@ pub(super) fn fitting(observed: &Observed<'_>, class: &str) -> Option<String> {
     };
     let all = observed.volumes.iter().filter_map(|volume| fits(volume));
     all.min().map(|(_, name)| name)
-}
-
-fn selects(
-    selector: &k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector,
-    labels: Option<&std::collections::BTreeMap<String, String>>,
-) -> bool {
-    let value = |key: &str| labels.and_then(|labels| labels.get(key));
-    let equal = selector
-        .match_labels
-        .iter()
-        .flatten()
-        .all(|(key, wanted)| value(key) == Some(wanted));
-    let expressions = selector.match_expressions.iter().flatten().all(|one| {
-        let found = value(&one.key);
-        let listed = found.is_some_and(|found| one.values.iter().flatten().any(|v| v == found));
-        match one.operator.as_str() {
-            "In" => listed,
-            "NotIn" => !listed,
-            "Exists" => found.is_some(),
-            "DoesNotExist" => found.is_none(),
-            _ => false,
-        }
-    });
-    equal && expressions
 }

@@ -1,0 +1,240 @@
+//! Network policies: which connections pods accept and open on the pod network.
+//!
+//! [`plan`] decides, this file reconciles. A pod starts once the rules for its address are in place.
+//!
+//! **Invariants**: no object is written; when nothing changed, no packet rule either.
+
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
+use k8s_openapi::api::{core::v1::Namespace, networking::v1::NetworkPolicy};
+use kube::runtime::watcher;
+use parking_lot::Mutex;
+use pod_network::Restriction;
+use reasons::Reason;
+use reconcile::{
+    EventType, Key, ReconcileError, Reconciler, Requeue, Retry, Store, Triggers, run_controller,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Failure, node::Shared};
+use plan::{Member, Planned};
+
+/// Caches of policies and namespaces, and the rules that follow from them.
+pub(crate) struct Policies {
+    objects: Store<NetworkPolicy>,
+    namespaces: Store<Namespace>,
+    triggers: Triggers,
+    /// Addresses of pods by their uids, from before their status has them.
+    leased: Mutex<HashMap<String, Ipv4Addr>>,
+    /// The rules set last. Held while they are set, so that older ones do not follow newer ones.
+    restricted: tokio::sync::Mutex<Option<Vec<Restriction>>>,
+    /// Namespaces whose users were told that their policies are too large.
+    told: Mutex<BTreeSet<String>>,
+}
+
+impl Policies {
+    pub(crate) fn new() -> Self {
+        Self {
+            objects: Store::new(),
+            namespaces: Store::new(),
+            triggers: Triggers::new(),
+            leased: Mutex::default(),
+            restricted: tokio::sync::Mutex::default(),
+            told: Mutex::default(),
+        }
+    }
+
+    /// An object changed on which the rules may depend.
+    pub(crate) fn requeue(&self, trigger: &'static str) {
+        // All policies are reconciled together, as their rules are set together.
+        self.triggers.add(Key::new("", "policies"), trigger);
+    }
+
+    /// The pod has no address any more.
+    pub(crate) fn forget(&self, uid: &str) {
+        if self.leased.lock().remove(uid).is_some() {
+            self.requeue("address");
+        }
+    }
+}
+
+impl fmt::Debug for Policies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policies")
+            .field("objects", &self.objects)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Restricts the pod with these addresses as the policies say, before its containers start.
+pub(crate) async fn protect(
+    shared: &Shared,
+    uid: &str,
+    addresses: &[IpAddr],
+) -> Result<(), Failure> {
+    let address = addresses.iter().find_map(|address| match address {
+        IpAddr::V4(address) => Some(*address),
+        IpAddr::V6(_) => None,
+    });
+    let Some(address) = address.filter(|_| shared.settings.network.has_policies()) else {
+        return Ok(());
+    };
+    let state = &shared.policies;
+    state.leased.lock().insert(uid.to_owned(), address);
+    tokio::join!(
+        state.objects.ready(),
+        state.namespaces.ready(),
+        shared.pods.ready()
+    );
+    let Err(failure) = restrict(shared).await else {
+        return Ok(());
+    };
+    // Other pods start: the controller tells the users of policies, and tries again.
+    let restrictions = planned(shared).restrictions;
+    if restrictions.iter().any(|one| one.pod == address) {
+        return Err(failure);
+    }
+    Ok(())
+}
+
+/// Sets the packet rules, if they changed.
+async fn restrict(shared: &Shared) -> Result<(), Failure> {
+    let state = &shared.policies;
+    let mut restricted = state.restricted.lock().await;
+    let Planned {
+        restrictions,
+        too_large,
+    } = planned(shared);
+    tell(shared, &too_large);
+    if restricted.as_ref() == Some(&restrictions) {
+        return Ok(());
+    }
+    // If this fails, what is set is not known.
+    *restricted = None;
+    let network = &shared.settings.network;
+    network.restrict(restrictions.clone()).await?;
+    *restricted = Some(restrictions);
+    Ok(())
+}
+
+fn planned(shared: &Shared) -> Planned {
+    let state = &shared.policies;
+    let policies = state.objects.list();
+    if policies.is_empty() {
+        return Planned::default();
+    }
+    let policies: Vec<&NetworkPolicy> = policies.iter().map(AsRef::as_ref).collect();
+    let namespaces = state.namespaces.list();
+    let namespaces: Vec<&Namespace> = namespaces.iter().map(AsRef::as_ref).collect();
+    let pods = shared.pods.list();
+    let leased = state.leased.lock().clone();
+    let pods = pods.iter().filter_map(|pod| Member::of(pod, &leased));
+    plan::plan(&policies, &namespaces, &pods.collect::<Vec<_>>())
+}
+
+/// Tells the users of namespaces whose policies are too large, once.
+fn tell(shared: &Shared, too_large: &BTreeSet<String>) {
+    let state = &shared.policies;
+    let before = std::mem::replace(&mut *state.told.lock(), too_large.clone());
+    for namespace in too_large.difference(&before) {
+        for policy in state.objects.in_namespace(namespace) {
+            let message = format!(
+                "the policies of namespace {namespace} need too many packet rules, so its pods with \
+                 policies get no connections; use ranges of addresses, or fewer policies"
+            );
+            let reason = Reason::NetworkPoliciesTooLarge;
+            shared
+                .recorder
+                .publish(&*policy, EventType::Warning, reason, message);
+        }
+    }
+}
+
+pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
+    if !shared.settings.network.has_policies() {
+        return;
+    }
+    let state = &shared.policies;
+    let client = || shared.settings.client.clone();
+    let config = watcher::Config::default;
+    let reconcile = async {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = async {
+                tokio::join!(state.objects.ready(), state.namespaces.ready(), shared.pods.ready());
+            } => {}
+        }
+        state.requeue("start");
+        let controller = Arc::new(Controller(Arc::clone(&shared)));
+        // Policies are reconciled together, so no object could have the event of a panic.
+        let on_panic = |_: &Key, _: &panics::Panicked| ();
+        let triggers = state.triggers.clone();
+        run_controller(controller, triggers, 1, on_panic, stop.clone()).await;
+    };
+    tokio::join!(
+        reconcile::watch(
+            client(),
+            config(),
+            state.objects.clone(),
+            |_: &NetworkPolicy| state.requeue("networkpolicy"),
+            stop.clone(),
+        ),
+        reconcile::watch(
+            client(),
+            config(),
+            state.namespaces.clone(),
+            |_: &Namespace| state.requeue("namespace"),
+            stop.clone(),
+        ),
+        reconcile,
+    );
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("carry out network policies: {0}")]
+struct PolicyError(Failure);
+
+impl ReconcileError for PolicyError {
+    fn reason(&self) -> Reason {
+        self.0.reason
+    }
+
+    fn retry(&self) -> Retry {
+        Retry::BackOff
+    }
+}
+
+struct Controller(Arc<Shared>);
+
+impl Reconciler for Controller {
+    const NAME: &'static str = "networkpolicies";
+    type Error = PolicyError;
+
+    async fn reconcile(&self, _: &Key) -> Result<Requeue, PolicyError> {
+        let shared = &self.0;
+        if let Err(failure) = restrict(shared).await {
+            // The users of policies rely on them.
+            for policy in shared.policies.objects.list() {
+                let message = failure.message.clone();
+                let (recorder, kind) = (&shared.recorder, EventType::Warning);
+                recorder.publish(&*policy, kind, failure.reason, message);
+            }
+            return Err(PolicyError(failure));
+        }
+        Ok(Requeue::OnChange)
+    }
+
+    /// A reconcile is of all policies.
+    fn uid_of(&self, _: &Key) -> Option<String> {
+        None
+    }
+}
