@@ -94,7 +94,7 @@ impl Net {
         message.nest(IFLA_LINKINFO, |link| {
             link.text(IFLA_INFO_KIND, "bridge");
             link.nest(IFLA_INFO_DATA, |data| {
-                data.attribute(IFLA_BR_NF_CALL_IPTABLES, &[1])
+                data.attribute(IFLA_BR_NF_CALL_IPTABLES, &[1]);
             });
         });
         self.change(&message, operation)

@@ -59,6 +59,22 @@ enum Peer {
     Destination,
 }
 
+impl Peer {
+    fn is_in(self, range: Cidr) -> Match {
+        match self {
+            Self::Source => Match::Source(range),
+            Self::Destination => Match::Destination(range),
+        }
+    }
+
+    fn is_outside(self, range: Cidr) -> Match {
+        match self {
+            Self::Source => Match::NotSource(range),
+            Self::Destination => Match::NotDestination(range),
+        }
+    }
+}
+
 pub(crate) fn table(name: &str, restrictions: &[Restriction]) -> Table {
     let mut chains = Chains::default();
     let mut rules = vec![Rule {
@@ -142,14 +158,10 @@ impl Allowed {
     fn rule(&self, peer: Peer) -> Rule {
         let mut matches = Vec::new();
         if let Some(Block { range, except }) = &self.peer {
-            let (inside, outside): (fn(Cidr) -> Match, fn(Cidr) -> Match) = match peer {
-                Peer::Source => (Match::Source, Match::NotSource),
-                Peer::Destination => (Match::Destination, Match::NotDestination),
-            };
             if range.prefix_length > 0 {
-                matches.push(inside(*range));
+                matches.push(peer.is_in(*range));
             }
-            matches.extend(except.iter().copied().map(outside));
+            matches.extend(except.iter().map(|except| peer.is_outside(*except)));
         }
         matches.extend(self.ports.map(|ports| Match::DestinationPorts {
             protocol: ports.protocol,
