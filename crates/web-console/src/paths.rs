@@ -130,6 +130,8 @@ const VERBS: &[(&[Method], &str, Pass)] = &[
     (CALL, "virtualmachines/*/start", Pass::Request),
     (CALL, "virtualmachines/*/stop", Pass::Request),
     (CALL, "virtualmachines/*/restart", Pass::Request),
+    (CALL, "virtualmachines/*/suspend", Pass::Request),
+    (CALL, "virtualmachines/*/resume", Pass::Request),
     (CALL, "virtualmachines/*/migrate", Pass::Request),
     (CALL, "virtualmachines/*/addvolume", Pass::Request),
     (CALL, "virtualmachines/*/removevolume", Pass::Request),

@@ -3,7 +3,7 @@
 import { element } from "../dom.js";
 
 const CLASSES = {
-  Running: "good", Ready: "good", Succeeded: "off", Stopped: "off", Halted: "off",
+  Running: "good", Ready: "good", Succeeded: "off", Stopped: "off", Halted: "off", Suspended: "off",
   Paused: "busy", Starting: "busy", Stopping: "busy", Terminating: "busy", Provisioning: "busy",
   Migrating: "busy", WaitingForVolumeBinding: "busy", WaitingForReceiver: "busy", Pending: "busy",
   Scheduling: "busy", Scheduled: "busy", PreparingTarget: "busy", TargetReady: "busy", WaitingForSync: "busy",
@@ -14,6 +14,7 @@ const CLASSES = {
 
 /// The printable status of a VM, or the phase of a VMI without a VM.
 export function statusOf(vm, vmi) {
+  if (isSuspended(vm)) return "Suspended";
   if (vm) return vm.status?.printableStatus ?? "Unknown";
   if (vmi?.metadata.deletionTimestamp) return "Terminating";
   if (isPaused(vmi)) return "Paused";
@@ -30,6 +31,11 @@ export function condition(object, type) {
 
 export function isPaused(vmi) {
   return condition(vmi, "Paused")?.status === "True";
+}
+
+/// Whether the memory of the guest is on a claim.
+export function isSuspended(vm) {
+  return condition(vm, "Suspended")?.status === "True";
 }
 
 export function isRunning(vmi) {

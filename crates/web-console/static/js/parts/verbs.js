@@ -3,12 +3,16 @@
 import { collection, subresource, SUBRESOURCES, VMIS, VMS } from "../api.js";
 import { MIGRATE_GUEST } from "../migrations.js";
 import { claims } from "../names.js";
-import { condition, isActive, isPaused, isRunning } from "./status.js";
+import { condition, isActive, isPaused, isRunning, isSuspended } from "./status.js";
 
 export const VERBS = [
   {
     name: "start", label: "Start", plural: VMS, done: "is starting",
-    applies: ({ vm, vmi }) => vm && !isActive(vmi) && !vm.metadata.deletionTimestamp,
+    applies: ({ vm, vmi }) => vm && !isActive(vmi) && !vm.metadata.deletionTimestamp && !isSuspended(vm),
+  },
+  {
+    name: "resume", label: "Resume", plural: VMS, done: "goes on where it was",
+    applies: ({ vm }) => isSuspended(vm) && !vm.metadata.deletionTimestamp,
   },
   {
     name: "stop", label: "Stop", plural: VMS, done: "is stopping",
@@ -38,6 +42,17 @@ export const VERBS = [
 
 /// Those that are needed rarely.
 export const MORE = [
+  {
+    name: "suspend", label: "Suspend", plural: VMS, done: "is being suspended",
+    applies: ({ vm, vmi }) => vm && isRunning(vmi),
+    ask: "The memory of the guest is saved to a claim, and its pod ends. Resume lets it go on from there.",
+  },
+  {
+    name: "discard", label: "Discard memory", plural: VMS, call: "resume", done: "has no saved memory any more",
+    applies: ({ vm }) => isSuspended(vm) && !vm.metadata.deletionTimestamp,
+    ask: "The saved memory is deleted. The guest begins anew, as after a power cut, if its run strategy says so.",
+    body: () => ({ discardState: true }),
+  },
   {
     name: "softreboot", label: "Reboot", plural: VMIS, done: "was asked to reboot",
     applies: ({ vmi }) => isRunning(vmi) && !isPaused(vmi),

@@ -112,6 +112,41 @@ async fn buttons_start_stop_and_delete() {
 }
 
 #[tokio::test]
+async fn suspended_vm_can_be_resumed() {
+    let environment = Environment::start(user()).await;
+    let tiny = vm("tiny");
+    environment.create(tiny.clone()).await;
+    let suspended = json!([{"type": "Suspended", "status": "True", "reason": "Suspended",
+                            "lastProbeTime": null, "lastTransitionTime": null}]);
+    let status = json!({"printableStatus": "Stopped", "conditions": suspended});
+    environment
+        .merge_status(&tiny, json!({"status": status}))
+        .await;
+    let browser = Browser::open(&environment.link()).await;
+    browser.until_text("tbody", "Suspended").await;
+    browser.view("#/vm/default/tiny").await;
+    browser
+        .until("document.querySelector('[data-verb=resume]') !== null")
+        .await;
+    let other = "return document.querySelector('[data-verb=start], [data-verb=suspend]')";
+    assert_eq!(browser.run(other).await, json!(null));
+    browser.click("summary.button").await;
+    browser.click("[data-verb=discard]").await;
+    browser.click("dialog [value=no]").await;
+    browser.click("[data-verb=resume]").await;
+    browser
+        .until_text("#notices", "default/tiny goes on where it was")
+        .await;
+    let verb = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/tiny/resume";
+    assert!(environment.log.last(&format!("PUT {verb}")).is_some());
+    let asked = environment.object(&tiny).await.unwrap();
+    let requests = &asked.data["status"]["stateChangeRequests"];
+    assert!(!requests.as_array().unwrap().is_empty(), "{requests}");
+    browser.check_log(&[]).await;
+    environment.api.stop.cancel();
+}
+
+#[tokio::test]
 async fn usage_is_shown_and_volumes_come_and_go() {
     let environment = Environment::start(user()).await;
     let tiny = vm("tiny");
