@@ -25,6 +25,7 @@ const CONSTANTS: &[Row] = &[
     Row { finalizer: "SNAPSHOT_CONTENT", added: Some(("crates/virt-controller/src/snapshot/act.rs", "[finalizers::SNAPSHOT_CONTENT]")), removed: ("crates/virt-controller/src/snapshot/contents.rs", "one == finalizers::SNAPSHOT_CONTENT") },
     Row { finalizer: "SNAPSHOT_SOURCE", added: Some(("crates/virt-controller/src/snapshot/act.rs", "push(finalizers::SNAPSHOT_SOURCE.to_owned())")), removed: ("crates/virt-controller/src/snapshot/act.rs", "*one != finalizers::SNAPSHOT_SOURCE") },
     Row { finalizer: "RESTORE", added: Some(("crates/virt-controller/src/restore/act.rs", "push(finalizers::RESTORE.to_owned())")), removed: ("crates/virt-controller/src/restore/act.rs", "one != finalizers::RESTORE") },
+    Row { finalizer: "BACKUP", added: Some(("crates/virt-controller/src/backup/act.rs", "push(finalizers::BACKUP.to_owned())")), removed: ("crates/virt-controller/src/backup/act.rs", "one != finalizers::BACKUP") },
 ];
 
 /// Finalizers of Kubernetes that the embedded API server and node add.
@@ -102,7 +103,7 @@ mod tests {
             .collect();
         assert_eq!(faults(&sources), Vec::<String>::new());
         // A finalizer that a new controller adds needs a row.
-        let unlisted = ("crates/a/src/b.rs", "push(finalizers::BACKUP)");
+        let unlisted = ("crates/a/src/b.rs", "push(finalizers::POOL)");
         let with_unlisted: Vec<_> = sources.iter().copied().chain([unlisted]).collect();
         assert_eq!(faults(&with_unlisted).len(), 1);
         // A removal that is gone is found.

@@ -13,8 +13,6 @@ pub struct UnsupportedKind {
 /// All unsupported kinds.
 pub const KINDS: &[UnsupportedKind] = &[
     kind_row("pool.kubevirt.io", "VirtualMachinePool"),
-    kind_row("backup.kubevirt.io", "VirtualMachineBackup"),
-    kind_row("backup.kubevirt.io", "VirtualMachineBackupTracker"),
     kind_row("plugin.kubevirt.io", "Plugin"),
     kind_row("template.kubevirt.io", "VirtualMachineTemplateRequest"),
 ];

@@ -19,6 +19,7 @@ mod observed;
 
 mod table;
 
+mod backups;
 mod components;
 mod deletion;
 mod ending;

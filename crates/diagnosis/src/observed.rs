@@ -9,6 +9,7 @@ use k8s_openapi::{
 };
 use kubevirt_api::{
     VirtualMachine, VirtualMachineInstance,
+    backup::VirtualMachineBackup,
     conditions::{self, Condition as _},
     data_volume_status::DataVolume,
     labels,
@@ -41,6 +42,8 @@ pub struct Observed {
     pub secrets: BTreeMap<String, Option<ObjectMeta>>,
     pub config_maps: BTreeMap<String, Option<ObjectMeta>>,
     pub service_accounts: BTreeMap<String, Option<ObjectMeta>>,
+    /// Backups of the VM.
+    pub backups: Vec<VirtualMachineBackup>,
     pub storage_classes: BTreeMap<String, Option<ObjectMeta>>,
     /// All nodes of the cluster; null if they could not be listed.
     pub nodes: Option<Vec<Node>>,

@@ -5,7 +5,8 @@ use reasons::Reason as R;
 use crate::{
     Rule,
     Severity::{Broken, Notice, Off, Waiting},
-    components, deletion, ending, images, moves, nodes, paused, pods, refusals, vm, vmi, volumes,
+    backups, components, deletion, ending, images, moves, nodes, paused, pods, refusals, vm, vmi,
+    volumes,
 };
 
 /// The order is the order of the output: a cause may be the reason for those below it.
@@ -106,6 +107,8 @@ pub const TABLE: &[Rule] = &[
     Rule::new("suspend-failed", Notice, "the state of the guest could not be saved", vm::suspend_failed).explains(&[R::SuspendFailed]),
     Rule::new("suspending", Waiting, "the state of the guest is being saved", vm::suspending).explains(&[R::Suspending]),
     Rule::new("suspended", Off, "a user suspended the VM", vm::suspended).explains(&[R::Suspended]),
+    Rule::new("backup-failed", Notice, "the last backup of the VM failed", backups::failed).explains(&[R::VirtualMachineBackupFailed]),
+    Rule::new("backup-waits", Notice, "a backup of the VM has not begun", backups::waits).explains(&[R::Initializing]),
     Rule::new("halted", Off, "the VM is off, as its run strategy requests", vm::halted),
     Rule::new("not-started", Off, "the VM was not started by a user", vm::not_started),
     Rule::new("ended-well", Off, "the guest shut itself down", vm::ended_well),

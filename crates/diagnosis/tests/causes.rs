@@ -175,6 +175,8 @@ fn causes_name_the_reason_of_the_condition_and_its_remedy() {
         Reason::NotAllDVsReady,
         // That of the event; the state of the migration has no reason.
         Reason::FailedMigration,
+        // That of the event; the one of the condition is Kubernetes' `Failed`.
+        Reason::VirtualMachineBackupFailed,
     ];
     let file = file();
     for case in &file.cases {

@@ -9,6 +9,7 @@
 //! most [`MAX_FRAME`] bytes; unknown members are ignored, so that the two ends may differ in version.
 
 mod agent;
+mod backup;
 mod content;
 mod dump;
 mod frame;
@@ -19,6 +20,9 @@ mod plan;
 pub use agent::{
     Agent, AgentCommand, AgentCredentials, AgentDisk, AgentFileSystem, AgentInterface, AgentOs,
     AgentQuestion, AgentReport, AgentUser,
+};
+pub use backup::{
+    BACKUP_DRAFT, BACKUP_MANIFEST, BackupPlan, BackupReport, BackupStage, Quiesce, backup_file,
 };
 pub use content::{MAX_PART, Part};
 pub use dump::{DUMP_SUFFIX, DumpPlan, DumpReport, DumpStage, SAVED_SUFFIX};

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Agent, AgentCredentials, AgentQuestion, AgentReport, DumpPlan, DumpReport, DumpStage,
-    GuestPlan, HotDisk, MigrationPlan, MigrationReport, MigrationStage, Part,
+    Agent, AgentCredentials, AgentQuestion, AgentReport, BackupPlan, BackupReport, BackupStage,
+    DumpPlan, DumpReport, DumpStage, GuestPlan, HotDisk, MigrationPlan, MigrationReport,
+    MigrationStage, Part, Quiesce,
 };
 
 /// A numbered request from the handler.
@@ -72,6 +73,12 @@ pub enum Request {
     /// Writes the guest's memory to a file. The state shows how it goes; the dump of a name is made once. A
     /// file for a saved state ends the guest.
     Dump(DumpPlan),
+    /// Copies disks of the running guest to files. The state shows how it goes; the backup of a name is made
+    /// once.
+    Backup(BackupPlan),
+    /// Cancels a backup that is in progress, and removes its files. The state shows when nothing writes to its
+    /// volume any more.
+    CancelBackup(BackupPlan),
     /// The handler has recorded the final state: the launcher may exit.
     Release,
     /// Requests the current state.
@@ -98,6 +105,8 @@ impl Request {
             Self::Disks(_) => "disks",
             Self::Links(_) => "links",
             Self::Dump(_) => "memory dump",
+            Self::Backup(_) => "backup",
+            Self::CancelBackup(_) => "cancel backup",
             Self::Release => "release",
             Self::State => "state",
         }
@@ -171,6 +180,9 @@ pub struct GuestState {
     /// The last memory dump.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dump: Option<Box<DumpReport>>,
+    /// The last backup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<Box<BackupReport>>,
 }
 
 /// Whether the guest sees a cable in an interface.
@@ -222,6 +234,19 @@ impl GuestState {
             cut(&mut dump.plan.volume);
             cut(&mut dump.plan.file);
             if let DumpStage::Failed(message) = &mut dump.stage {
+                cut(message);
+            }
+        }
+        if let Some(backup) = &mut self.backup {
+            cut(&mut backup.plan.volume);
+            cut(&mut backup.plan.directory);
+            backup.plan.disks.truncate(MAX_DISKS);
+            backup.plan.disks.iter_mut().for_each(cut);
+            if let BackupStage::Failed(message) = &mut backup.stage {
+                cut(message);
+            }
+            if let Some(Quiesce::Failed(message) | Quiesce::Skipped(message)) = &mut backup.quiesce
+            {
                 cut(message);
             }
         }

@@ -12,6 +12,7 @@
 //!
 //! What it must not know: Kubernetes, domain XML, and how a caller handles errors.
 
+mod backup;
 mod calls;
 mod connection;
 mod domain;
@@ -29,6 +30,7 @@ mod xdr;
 #[cfg(test)]
 mod tests;
 
+pub use backup::{DiskJob, JobPhase};
 pub use calls::{DomainCapabilitiesQuery, Screenshot, StartMode};
 pub use connection::{Connection, Driver, attach};
 pub use domain::{Domain, DomainState, DomainUuid, PausedReason, ShutoffReason};
@@ -56,7 +58,10 @@ pub fn fuzz_decoders(bytes: &[u8]) {
         calls::decode_text(body).is_ok(),
         calls::decode_optional_text(body).is_ok(),
         Job::decode(body).is_ok(),
-        dump::decode_has_job(body).is_ok(),
+        (
+            dump::decode_has_job(body).is_ok(),
+            DiskJob::decode(body).is_ok(),
+        ),
         migrate::decode_begun(body).is_ok(),
         migrate::decode_prepared(body).is_ok(),
         migrate::decode_finished(body).is_ok(),

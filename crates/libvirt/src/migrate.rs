@@ -15,7 +15,7 @@ const NO_LIMIT: Duration = Duration::from_hours(24 * 365);
 /// Preparing starts a QEMU, and finishing waits for the last of its state.
 const LIFECYCLE_LIMIT: Duration = Duration::from_mins(2);
 /// The protocol's own bound on the parameters of job statistics.
-const MAX_PARAMETERS: usize = 256;
+pub(crate) const MAX_PARAMETERS: usize = 256;
 
 /// How a guest is migrated. It always stays paused at the target until it is resumed, and the target
 /// defines the domain, so that it knows the reason of a stop afterwards.
@@ -173,28 +173,44 @@ impl Job {
     }
 }
 
-/// The value of a parameter, if it is a number that is not negative.
-fn decode_number(from: &mut Decoder<'_>) -> Result<Option<u64>, ProtocolError> {
+/// The value of a parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Number(u64),
+    Text(String),
+    /// A number that is negative or no integer, or a truth value.
+    Other,
+}
+
+pub(crate) fn decode_value(from: &mut Decoder<'_>) -> Result<Value, ProtocolError> {
+    let number = |value: Option<u64>| value.map_or(Value::Other, Value::Number);
     Ok(match from.i32()? {
-        Kind::INT => u64::try_from(from.i32()?).ok(),
-        Kind::UINT => Some(from.u32()?.into()),
-        Kind::LLONG => i64::try_from(from.u64()?)
-            .ok()
-            .and_then(|value| u64::try_from(value).ok()),
-        Kind::ULLONG => Some(from.u64()?),
+        Kind::INT => number(u64::try_from(from.i32()?).ok()),
+        Kind::UINT => Value::Number(from.u32()?.into()),
+        Kind::LLONG => number(
+            i64::try_from(from.u64()?)
+                .ok()
+                .and_then(|value| u64::try_from(value).ok()),
+        ),
+        Kind::ULLONG => Value::Number(from.u64()?),
         Kind::DOUBLE => {
             from.u64()?;
-            None
+            Value::Other
         }
         Kind::BOOLEAN => {
             from.i32()?;
-            None
+            Value::Other
         }
-        Kind::STRING => {
-            from.string()?;
-            None
-        }
+        Kind::STRING => Value::Text(from.string()?),
         _ => return Err(ProtocolError::Malformed("a parameter has an unknown type")),
+    })
+}
+
+/// The value of a parameter, if it is a number that is not negative.
+fn decode_number(from: &mut Decoder<'_>) -> Result<Option<u64>, ProtocolError> {
+    Ok(match decode_value(from)? {
+        Value::Number(number) => Some(number),
+        Value::Text(_) | Value::Other => None,
     })
 }
 

@@ -13,6 +13,7 @@
 pub mod paths;
 pub mod unsupported;
 
+mod backup;
 mod bootloader;
 mod cpu;
 mod credential;
@@ -27,6 +28,9 @@ mod pci_address;
 mod resources;
 mod volume;
 
+pub use backup::{
+    backed_up_volumes, backup_directory, backup_volume, is_backup_volume, last_backup,
+};
 pub use bootloader::Bootloader;
 pub use cpu::{Architecture, CpuModel, Topology, needs_fixed_tsc};
 pub use credential::{Credential, Propagation};

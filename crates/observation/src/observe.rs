@@ -18,7 +18,11 @@ use kube::{
     Api, Client, Error, Resource,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
-use kubevirt_api::{VirtualMachine, VirtualMachineInstance, labels};
+use kubevirt_api::{
+    VirtualMachine, VirtualMachineInstance,
+    backup::{VirtualMachineBackup, VirtualMachineBackupTracker as Tracker},
+    labels,
+};
 use serde::de::DeserializeOwned;
 
 /// How many nodes are read if the guest has none yet.
@@ -72,6 +76,7 @@ pub async fn observe(
     reader.volumes(&names).await;
     reader.files(&names).await;
     reader.nodes().await;
+    reader.backups().await;
     reader.events().await;
     reader.installation().await;
     Ok(Some(reader.observed))
@@ -108,6 +113,34 @@ impl Reader<'_> {
         if let Some(list) = noted(&mut self.observed.unread, "pods", listed) {
             self.observed.pods = list.items;
         }
+    }
+
+    /// Backups of the VM, by itself or by a tracker.
+    async fn backups(&mut self) {
+        let all = ListParams::default();
+        let listed = defined(self.api::<VirtualMachineBackup>().list(&all).await);
+        let listed = noted(&mut self.observed.unread, "vmbackups", listed);
+        let mut found = listed.flatten().map_or_else(Vec::new, |list| list.items);
+        let is_by_tracker =
+            |backup: &VirtualMachineBackup| backup.spec.source.kind == Tracker::KIND;
+        let mut trackers = Vec::new();
+        if found.iter().any(is_by_tracker) {
+            let listed = defined(self.api::<Tracker>().list(&all).await);
+            let listed = noted(&mut self.observed.unread, "vmbackuptrackers", listed);
+            trackers = listed.flatten().map_or_else(Vec::new, |list| list.items);
+        }
+        let vm = self.observed.name.clone();
+        trackers.retain(|tracker| tracker.spec.source.name == vm);
+        found.retain(|backup| {
+            let source = Some(&backup.spec.source.name);
+            if is_by_tracker(backup) {
+                let mut own = trackers.iter();
+                own.any(|tracker| tracker.metadata.name.as_ref() == source)
+            } else {
+                source == Some(&vm)
+            }
+        });
+        self.observed.backups = found;
     }
 
     async fn volumes(&mut self, names: &References) {
@@ -289,6 +322,14 @@ fn absent<T>(got: Result<Option<T>, Error>) -> Result<Option<T>, Error> {
     match got {
         Err(Error::Api(status)) if status.code == 404 => Ok(None),
         got => got,
+    }
+}
+
+/// `None` where the server does not define the kind.
+fn defined<T>(listed: Result<T, Error>) -> Result<Option<T>, Error> {
+    match listed {
+        Err(Error::Api(status)) if status.code == 404 => Ok(None),
+        listed => listed.map(Some),
     }
 }
 

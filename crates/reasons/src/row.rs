@@ -66,7 +66,7 @@ impl Subject {
             Self::Paused => "A paused guest",
             Self::Migration => "Why a guest cannot migrate",
             Self::Volumes => "Claims and data volumes",
-            Self::Snapshots => "Snapshots, restores and clones",
+            Self::Snapshots => "Snapshots, restores, backups and clones",
             Self::Exports => "Exports",
             Self::Network => "The pod's network",
             Self::Guest => "Calls to a running guest",

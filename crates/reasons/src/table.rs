@@ -532,6 +532,45 @@ reasons! {
         RestoreNotPossible: NeedsChange,
             "The restore cannot be carried out as it is written.",
             "Correct what the message names, and create another restore.";
+        Initializing: Transient,
+            "A backup waits for its VM or for its claim.",
+            "";
+        Initiated: NotNeeded,
+            "The disks of a running guest are being copied to a claim.",
+            "";
+        Aborting: NotNeeded,
+            "A backup is being cancelled, and its files are removed.",
+            "";
+        CompletedWithWarning: NotNeeded,
+            "A backup is complete, but the guest did not write its caches to disk first.",
+            "Check the guest agent; the disks are as after a power cut.";
+        SourceLost: Permanent,
+            "The guest ended before its backup did.",
+            "Create another backup once the guest runs.";
+        BackupInProgress: Transient,
+            "A backup of the guest is in progress; dumps and migrations wait.",
+            "Wait for the end of the backup, or delete it.";
+        QuiesceSucceeded: NotNeeded,
+            "The guest wrote its caches to disk before its disks were copied.",
+            "";
+        QuiesceFailed: NotNeeded,
+            "The guest was asked to write its caches to disk before its disks were copied, and did not.",
+            "";
+        QuiesceSkipped: NotNeeded,
+            "The disks of the guest were copied as they were, without its help.",
+            "";
+        VirtualMachineBackupAborting: NotNeeded,
+            "A backup was deleted before its end.",
+            "";
+        VirtualMachineBackupCompletedSuccessfully: NotNeeded,
+            "A backup is complete.",
+            "";
+        VirtualMachineBackupCompletedWithWarning: NotNeeded,
+            "A backup is complete, but the guest did not write its caches to disk first.",
+            "Check the guest agent; the disks are as after a power cut.";
+        VirtualMachineBackupFailed: Permanent,
+            "A backup could not be made.",
+            "Remove the cause that the message names, such as a claim that is too small, and create another backup.";
         CloneInProgress: NotNeeded,
             "The VM is being cloned.",
             "";

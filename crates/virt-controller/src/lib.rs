@@ -7,7 +7,8 @@
 //! moves running guests to other nodes; `data_volume` populates claims, `data_source` says which can be copied,
 //! `storage_profile` how they are claimed; `hotplug` brings volumes to running
 //! guests; `snapshot` copies the definition and disks of a VM, `restore` brings them back, `clone` makes another
-//! VM through both, `export` offers disks for download. One of several processes is active, elected by a lease.
+//! VM through both, `export` offers disks for download, `backup`
+//! copies the disks of a running guest to a claim. One of several processes is active, elected by a lease.
 //!
 //! **Invariants**: at most two writes to a VMI per start, none when nothing changed; every write
 //! is an apply under [`MANAGER`] that fails when its base has changed; the names of children follow
@@ -15,6 +16,7 @@
 //!
 //! It must not know how a guest is run, nor which API server responds.
 
+mod backup;
 mod caches;
 mod clone;
 mod container_disks;

@@ -11,14 +11,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::wiring::Wiring;
 use crate::{
-    ExportProxy, clone, data_source, data_volume, export, hotplug, migration, node, replica_set,
-    restore, snapshot, storage_profile, vm, vmi,
+    ExportProxy, backup, clone, data_source, data_volume, export, hotplug, migration, node,
+    replica_set, restore, snapshot, storage_profile, vm, vmi,
 };
 
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 13] = [
+const REGISTER: [fn(&mut Wiring<'_>); 14] = [
     vm::register,
     vmi::register,
     node::register,
@@ -32,6 +32,7 @@ const REGISTER: [fn(&mut Wiring<'_>); 13] = [
     restore::register,
     clone::register,
     export::register,
+    backup::register,
 ];
 
 /// The settings of all controllers.

@@ -46,6 +46,9 @@ const DISKS: &str = "virt-launcher/disks/";
 /// Covered by the test of memory dumps.
 const DUMPS: &str = "virt-launcher/dump/";
 
+/// Covered by the test of backups.
+const BACKUPS: &str = "virt-launcher/backup/";
+
 /// Covered by the test of saved states.
 const SAVED: &str = "virt-launcher/saved/";
 
@@ -62,7 +65,7 @@ fn partition() -> (Vec<&'static str>, Vec<&'static str>) {
     let all = ::failpoints::NAMES.lines();
     all.filter(|name| name.starts_with(PREFIX) && !name.starts_with(AGENT))
         .filter(|name| !name.starts_with(DISKS) && !name.starts_with(DUMPS))
-        .filter(|name| !name.starts_with(SAVED))
+        .filter(|name| !name.starts_with(SAVED) && !name.starts_with(BACKUPS))
         .filter(|name| !MIGRATION.iter().any(|own| name.starts_with(own)))
         .partition(|name| name.starts_with(FILES))
 }

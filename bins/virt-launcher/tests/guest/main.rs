@@ -7,6 +7,7 @@
 mod bundle;
 mod handler;
 
+mod backups;
 mod disks;
 mod dumps;
 mod failpoints;

@@ -2,7 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use kubevirt_api::{VirtualMachineInstance, disks::Disk, vmi::UtilityVolume, volumes::Volume};
+use kubevirt_api::{
+    VirtualMachineInstance,
+    disks::Disk,
+    vmi::{UtilityVolume, UtilityVolumeType},
+    volumes::Volume,
+};
 use validation::Violation;
 
 use super::input::{Update, is_by_user};
@@ -18,7 +23,10 @@ pub(super) fn utility_volumes(update: &Update<'_>) -> Vec<Violation> {
     }
     let gate = "UtilityVolumes";
     let mut found = Vec::new();
-    if !update.config.has_gate(gate) {
+    // Backups need their own gate, and no second one.
+    let is_backup = |volume: &UtilityVolume| volume.type_ == Some(UtilityVolumeType::Backup);
+    let is_covered = update.config.has_gate("IncrementalBackup") && new.iter().all(is_backup);
+    if !is_covered && !update.config.has_gate(gate) {
         found.push(Violation::invalid("spec.utilityVolumes", gate_is_off(gate)));
     }
     for i in repeated(new, |volume| &volume.name) {

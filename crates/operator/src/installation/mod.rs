@@ -122,7 +122,7 @@ impl Controller {
         let key = &self.default;
         // A single host has no components of another version.
         let gates: &[&str] = match self.components {
-            Components::Host { .. } => &["SuspendToClaim"],
+            Components::Host { .. } => &["IncrementalBackup", "SuspendToClaim"],
             Components::Workloads { .. } => &[],
         };
         // With these parents, a JSON patch can add a feature gate.

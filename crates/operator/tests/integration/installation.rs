@@ -62,7 +62,7 @@ async fn object_is_created_and_becomes_available() {
     let gates = &ready["spec"]["configuration"]["developerConfiguration"]["featureGates"];
     assert_eq!(
         *gates,
-        json!(["SuspendToClaim"]),
+        json!(["IncrementalBackup", "SuspendToClaim"]),
         "a JSON patch can add to the list"
     );
     world.end().await;
@@ -134,7 +134,7 @@ async fn changes_of_the_administrator_survive_a_restart() {
     let configuration = &created["spec"]["configuration"];
     assert_eq!(
         configuration["developerConfiguration"]["featureGates"],
-        json!(["SuspendToClaim"])
+        json!(["IncrementalBackup", "SuspendToClaim"])
     );
     world.end().await;
 }

@@ -47,7 +47,7 @@ pub(super) const NO_CHECKS: Checks = Checks {
 
 const BACKUPS: Missing = Missing {
     checks: NO_CHECKS,
-    instead: "Freeze the guest with the verb freeze, copy its volumes, and thaw it with unfreeze",
+    instead: "Create a VirtualMachineBackup",
 };
 
 pub(super) const BACKUP: Entry = Entry {

@@ -51,13 +51,13 @@ impl Controller {
         let mut launchers = self.launchers.controlled_by(&uid).into_iter();
         let launcher = launchers.find(|pod| pod.name_any() == name);
         if !self.source.has_hotplug() {
-            // The guest has had its disks since its start; a dump has to say what it waits for.
-            let is_dump = |plug: &Plug| plug.purpose == Purpose::MemoryDump;
+            // The guest has had its disks since its start; dumps and backups have to say what they wait for.
+            let is_target = |plug: &Plug| plug.purpose != Purpose::Disk;
             let takes_volumes = launcher.as_ref().is_some_and(|pod| pod.takes_volumes);
-            if takes_volumes || !vmi.plugs.iter().any(is_dump) {
+            if takes_volumes || !vmi.plugs.iter().any(is_target) {
                 return None;
             }
-            Arc::make_mut(&mut vmi).plugs.retain(is_dump);
+            Arc::make_mut(&mut vmi).plugs.retain(is_target);
         }
         let attachments = launcher.as_ref().map_or_else(Vec::new, |pod| {
             let uid = pod.uid().unwrap_or_default();

@@ -7,10 +7,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::migration::VirtualMachineInstanceMigrationState;
-use kubevirt_api::vmi::EvictionStrategy;
+use kubevirt_api::vmi::{EvictionStrategy, UtilityVolume, UtilityVolumeType};
 use kubevirt_api::vmi_status::{
-    VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType,
-    VirtualMachineInstanceMigrationTransport, VirtualMachineInstancePhase as Phase,
+    VirtualMachineInstanceBackupStatus, VirtualMachineInstanceCondition,
+    VirtualMachineInstanceConditionType, VirtualMachineInstanceMigrationTransport,
+    VirtualMachineInstancePhase as Phase,
     VirtualMachineInstancePhaseTransitionTimestamp as Transition, VirtualMachineInstanceStatus,
     VolumeStatus,
 };
@@ -40,6 +41,8 @@ pub(crate) struct Guest {
     pub(crate) eviction_strategy: Option<EvictionStrategy>,
     /// Volumes that the guest may get and lose while it runs.
     pub(crate) plugs: Vec<Plug>,
+    /// Volumes that components attach for their own work.
+    pub(crate) utility_volumes: Vec<UtilityVolume>,
     /// The links of interfaces, by their names.
     pub(crate) links: BTreeMap<String, LinkState>,
     /// Kept for the pod that brings them.
@@ -62,6 +65,8 @@ pub(crate) enum Purpose {
     Disk,
     /// It receives the guest's memory; the guest does not see it.
     MemoryDump,
+    /// It receives copies of the guest's disks; the guest does not see it.
+    Backup,
 }
 
 /// The part of the status that the controllers read or own.
@@ -94,6 +99,10 @@ pub(crate) struct GuestStatus {
     pub(crate) tsc_frequency: Option<i64>,
     /// Of all volumes, if the guest has hot-plugged ones.
     pub(crate) volumes: Vec<VolumeStatus>,
+    /// Whether changed blocks of the disks are tracked, as the VMI has it.
+    pub(crate) tracking: String,
+    /// The backup under way, or the last one.
+    pub(crate) backup: Option<Box<VirtualMachineInstanceBackupStatus>>,
 }
 
 impl Guest {
@@ -199,6 +208,7 @@ impl From<VirtualMachineInstance> for Guest {
                 .iter()
                 .any(|volume| volume.data_volume.is_some()),
             plugs,
+            utility_volumes: vmi.spec.utility_volumes.clone(),
             links: links(&vmi),
             tolerations,
             whole: is_without_pod.then(|| Box::new(vmi)),
@@ -218,6 +228,13 @@ pub(crate) fn plugs(vmi: &VirtualMachineInstance) -> Vec<Plug> {
     let guest = model::Guest::of(vmi);
     let volumes = guest.volumes.iter();
     let plugged = volumes.filter(|volume| guest.is_hotplugged(volume));
+    let targets = vmi.spec.utility_volumes.iter();
+    let targets = targets.filter(|one| one.type_ == Some(UtilityVolumeType::Backup));
+    let targets = targets.map(|one| Plug {
+        volume: one.name.clone(),
+        claim: one.claim_name.clone(),
+        purpose: Purpose::Backup,
+    });
     plugged
         .filter_map(|volume| {
             Some(Plug {
@@ -230,6 +247,7 @@ pub(crate) fn plugs(vmi: &VirtualMachineInstance) -> Vec<Plug> {
                 },
             })
         })
+        .chain(targets)
         .collect()
 }
 
@@ -248,6 +266,7 @@ impl From<VirtualMachineInstanceStatus> for GuestStatus {
                 && state.completed != Some(true)
                 && state.failed != Some(true)
         });
+        let tracking = status.changed_block_tracking.unwrap_or_default();
         Self {
             phase: status.phase.unwrap_or_default(),
             reason: status.reason,
@@ -268,6 +287,8 @@ impl From<VirtualMachineInstanceStatus> for GuestStatus {
             vsock: status.vsock_cid,
             tsc_frequency: status.topology_hints.and_then(|hints| hints.tsc_frequency),
             volumes: Vec::new(),
+            tracking: tracking.state.as_str().to_owned(),
+            backup: tracking.backup_status.map(Box::new),
         }
     }
 }

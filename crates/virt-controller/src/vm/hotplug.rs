@@ -18,7 +18,8 @@ pub(super) fn is_behind(template: &Value, vmi: &Guest) -> bool {
     }
     let wanted = of_template(template);
     let has = |all: &[Plug], plug: &Plug| all.contains(plug);
-    let is_left = vmi.plugs.iter().any(|plug| !has(&wanted, plug));
+    let mut present = vmi.plugs.iter();
+    let is_left = present.any(|plug| plug.purpose != Purpose::Backup && !has(&wanted, plug));
     let is_free = |plug: &Plug| {
         let mut status = vmi.status.volumes.iter();
         !vmi.plugs.iter().any(|one| one.volume == plug.volume)

@@ -76,7 +76,7 @@ impl Pass<'_> {
     }
 
     /// Runs the closure with the volumes on a thread, which may hang with the storage.
-    async fn on_storage<F>(&self, volume: &str, work: F) -> io::Result<()>
+    pub(super) async fn on_storage<F>(&self, volume: &str, work: F) -> io::Result<()>
     where
         F: FnOnce(&crate::volumes::Plugs, &str) -> io::Result<()> + Send + 'static,
     {
@@ -90,10 +90,15 @@ impl Pass<'_> {
         done.map_err(|_late| hangs())?.map_err(io::Error::other)?
     }
 
-    /// Dumps of all these volumes. One that fails does not hold up the others.
-    pub(super) async fn dump_all(&self, volumes: &[&str], next: &mut Plugged) {
+    /// Dumps and backups of all these volumes. One that fails does not hold up the others.
+    pub(super) async fn receive_all(&self, volumes: &[&str], next: &mut Plugged) {
         for volume in volumes {
-            match self.dump(volume, next).await {
+            let received = if model::is_backup_volume(self.vmi, volume) {
+                self.back_up(volume, next).await
+            } else {
+                self.dump(volume, next).await
+            };
+            match received {
                 Ok(()) => {
                     next.awaited.remove(*volume);
                 }

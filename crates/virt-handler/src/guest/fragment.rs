@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 const MANAGER: &str = "virt-handler";
 
 /// The fields of a VMI's status that virt-handler applies.
-const OWNED_FIELDS: [&str; 10] = [
+const OWNED_FIELDS: [&str; 11] = [
     "phase",
     "reason",
     "phaseTransitionTimestamps",
@@ -25,6 +25,7 @@ const OWNED_FIELDS: [&str; 10] = [
     "fsFreezeStatus",
     "migrationMethod",
     "volumeStatus",
+    "changedBlockTracking",
 ];
 
 /// The fields without which a guest cannot be operated.

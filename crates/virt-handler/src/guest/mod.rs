@@ -7,6 +7,7 @@
 
 mod act;
 mod agent;
+mod backups;
 mod dumps;
 mod error;
 #[cfg(test)]

@@ -143,9 +143,9 @@ impl Pass<'_> {
         };
         let mut found = BTreeMap::new();
         let coming = with(Wanted::Attached);
-        let dumped = with(Wanted::Dumped);
+        let receiving: Vec<&str> = [with(Wanted::Dumped), with(Wanted::BackedUp)].concat();
         next.awaited.retain(|volume, _| {
-            coming.contains(&volume.as_str()) || dumped.contains(&volume.as_str())
+            coming.contains(&volume.as_str()) || receiving.contains(&volume.as_str())
         });
         for volume in coming {
             let brought = self.bring(volume).await;
@@ -164,7 +164,7 @@ impl Pass<'_> {
                 }
             }
         }
-        self.dump_all(&dumped, next).await;
+        self.receive_all(&receiving, next).await;
         let leaving = with(Wanted::Detached);
         next.leaving
             .retain(|volume, _| leaving.contains(&volume.as_str()));
@@ -176,6 +176,10 @@ impl Pass<'_> {
             }
             // Its end is reported.
             if self.is_dumping(volume) {
+                continue;
+            }
+            if !self.end_backup(volume, next).await {
+                next.retry_in.get_or_insert(plugged::RETRY);
                 continue;
             }
             match self.unmount(volume).await {

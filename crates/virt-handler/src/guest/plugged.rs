@@ -36,6 +36,8 @@ pub(super) enum Wanted {
     Attached,
     /// The volume receives the guest's memory.
     Dumped,
+    /// The volume receives a backup of the guest's disks.
+    BackedUp,
     Detached,
     /// virt-controller has the next step.
     Nothing,
@@ -107,6 +109,9 @@ pub(super) fn wanted(vmi: &VirtualMachineInstance) -> BTreeMap<&str, Wanted> {
     let in_spec = |name: &str| {
         let mut volumes = guest.volumes.iter();
         let volume = volumes.find(|volume| volume.name == name && guest.is_hotplugged(volume));
+        if model::is_backup_volume(vmi, name) {
+            return Wanted::BackedUp;
+        }
         match volume.map(|volume| volume.source.is_memory_dump()) {
             Some(true) => Wanted::Dumped,
             Some(false) => Wanted::Attached,
@@ -149,7 +154,7 @@ pub(super) fn keep_attached(
     for volume in attached.keys() {
         let stays = matches!(
             wanted.get(volume.as_str()),
-            Some(Wanted::Attached | Wanted::Dumped | Wanted::Nothing)
+            Some(Wanted::Attached | Wanted::Dumped | Wanted::BackedUp | Wanted::Nothing)
         );
         let is_usable = |disk: &HotDisk| disk.volume == *volume && disk.source.is_some();
         if !stays || disks.iter().any(is_usable) {
@@ -211,7 +216,7 @@ fn advance(
             let message = format!("Successfully attach hotplugged volume {name} to VM");
             (Phase::Ready, Reason::VolumeReady, message)
         }
-        (Wanted::Attached, None) if plugged.mounted.contains(name) => {
+        (Wanted::Attached | Wanted::BackedUp, None) if plugged.mounted.contains(name) => {
             let message = format!("Volume {name} has been mounted in virt-launcher pod");
             (Phase::MountedToPod, Reason::VolumeMountedToPod, message)
         }
@@ -221,7 +226,7 @@ fn advance(
             let reason = Reason::VolumeUnMountedFromPod;
             (Phase::UnMountedFromPod, reason, message)
         }
-        (Wanted::Attached | Wanted::Detached, _) => {
+        (Wanted::Attached | Wanted::BackedUp | Wanted::Detached, _) => {
             if let Some(failure) = plugged.failures.get(name) {
                 next.reason = Some(failure.reason.as_str().to_owned());
                 next.message = Some(failure.reason.advise(&failure.message));

@@ -15,7 +15,7 @@ use launcher_channel::{DomainState, GuestState};
 use reasons::Reason;
 
 use super::{
-    agent,
+    agent, backups,
     interfaces::{self, Attached},
     migratable::{self, Reach},
     observe::Unready,
@@ -124,6 +124,7 @@ pub(crate) fn desired(
             let state = state.unwrap_or(&unknown);
             let at_start = &prepared.volumes;
             status.volume_status = plugged::volume_status(vmi, at_start, &plugged, state, now);
+            backups::advance(vmi, &mut status, &plugged, state, now);
         }
     }
     status

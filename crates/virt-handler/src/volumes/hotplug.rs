@@ -15,7 +15,7 @@ use std::{
 };
 
 use domain_xml::{Provisioning, VolumeFacts, VolumeMode};
-use launcher_channel::{DUMP_SUFFIX, SAVED_SUFFIX};
+use launcher_channel::{BACKUP_DRAFT, BACKUP_MANIFEST, DUMP_SUFFIX, SAVED_SUFFIX, backup_file};
 use model::paths;
 use rustix::{
     fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags},
@@ -154,6 +154,39 @@ impl Plugs {
         Ok(())
     }
 
+    /// Makes the directory of a backup where the launcher may not make one.
+    pub(crate) fn prepare_backup(&self, volume: &str, name: &str) -> io::Result<()> {
+        let directory = self.open_to_read(volume)?;
+        inside::give_directory(&directory, name)
+    }
+
+    /// Removes the files of a backup that was not completed, and its directory unless others have put files
+    /// there.
+    pub(crate) fn remove_backup(&self, volume: &str, name: &str) -> io::Result<()> {
+        let parent = self.open_to_read(volume)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = match rustix::fs::openat2(&parent, name, flags, Mode::empty(), CONFINED) {
+            Ok(directory) => directory,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        };
+        remove_file(&directory, BACKUP_MANIFEST)?;
+        let suffix = backup_file("");
+        for entry in Dir::read_from(&directory)?.take(MAX_ENTRIES) {
+            let entry = entry?;
+            let file = entry.file_name();
+            let is_own = file.to_bytes().ends_with(suffix.as_bytes())
+                || file.to_bytes() == BACKUP_DRAFT.as_bytes();
+            if is_own {
+                remove_file(&directory, file)?;
+            }
+        }
+        match rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     fn open_to_read(&self, volume: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat2(&self.directory, volume, flags, Mode::empty(), CONFINED)?;
@@ -185,6 +218,14 @@ impl Plugs {
 
     fn open(&self, volume: &str) -> io::Result<OwnedFd> {
         open_directory(&self.directory, volume)
+    }
+}
+
+/// A directory is no file of ours.
+fn remove_file(directory: &OwnedFd, name: impl rustix::path::Arg) -> io::Result<()> {
+    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => Ok(()),
+        Err(errno) => Err(errno.into()),
     }
 }
 
@@ -360,12 +401,41 @@ mod tests {
         assert!(target.join("disk.img").exists());
         plugs.remove_dumps("data", "").unwrap();
         assert!(!target.join("new.memory.dump").exists());
+        check_backup(&plugs, &target);
         let busy = fs::File::open(target.join("disk.img")).unwrap();
         assert!(plugs.unmount("data", ()).await.is_err());
         drop(busy);
         plugs.unmount("data", ()).await.unwrap();
         plugs.unmount("data", ()).await.unwrap();
         assert!(!target.exists());
+    }
+
+    fn check_backup(plugs: &Plugs, target: &Path) {
+        let directory = target.join("b");
+        for _ in 0..2 {
+            plugs.prepare_backup("data", "b").unwrap();
+        }
+        assert_eq!(
+            fs::metadata(&directory).unwrap().uid(),
+            kubevirt_api::RUNTIME_USER
+        );
+        let files = [BACKUP_MANIFEST, "root.qcow2", "mine"];
+        for file in files {
+            fs::write(directory.join(file), "x").unwrap();
+        }
+        plugs.remove_backup("data", "b").unwrap();
+        let left: Vec<_> = fs::read_dir(&directory).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        fs::remove_file(directory.join("mine")).unwrap();
+        for _ in 0..2 {
+            plugs.remove_backup("data", "b").unwrap();
+            assert!(!directory.exists());
+        }
+        // A link leads nowhere.
+        symlink("/etc", &directory).unwrap();
+        assert!(plugs.prepare_backup("data", "b").is_err());
+        assert!(plugs.remove_backup("data", "b").is_err());
+        fs::remove_file(&directory).unwrap();
     }
 
     fn open_namespace() -> OwnedFd {

@@ -28,6 +28,7 @@ const CONFINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS);
 /// Mode of an image: for the guest's user and, for helper processes, its group.
 const IMAGE_MODE: u32 = 0o660;
+const DIRECTORY_MODE: u32 = 0o770;
 const READ_AND_WRITE: u32 = 0o6;
 
 /// How the guest uses an image.
@@ -204,6 +205,26 @@ fn make_empty(directory: &OwnedFd, name: &str) -> io::Result<()> {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Gives the guest's user a directory in a directory of its volume, unless the launcher can make one itself.
+pub(super) fn give_directory(parent: &OwnedFd, name: &str) -> io::Result<()> {
+    let stat = rustix::fs::fstat(parent)?;
+    if has_rights(&stat, READ_AND_WRITE | 0o1) {
+        return Ok(());
+    }
+    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat2(parent, name, flags, Mode::empty(), CONFINED)?;
+    if rustix::fs::fstat(&directory)?.st_uid != RUNTIME_USER {
+        let (user, group) = (Uid::from_raw(RUNTIME_USER), Gid::from_raw(RUNTIME_USER));
+        rustix::fs::fchown(&directory, Some(user), Some(group))?;
+    }
+    rustix::fs::fsync(parent)?;
+    Ok(())
 }
 
 fn give(file: &OwnedFd, stat: &Stat) -> io::Result<()> {

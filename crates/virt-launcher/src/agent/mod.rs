@@ -21,5 +21,5 @@ mod thaw;
 mod tests;
 
 pub(crate) use failed_pings::FailedPings;
-pub(crate) use task::{AgentCall, AgentTask, Initial};
+pub(crate) use task::{AgentCall, AgentCaller, AgentTask, Initial};
 pub(crate) use thaw::ThawTimer;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backoff::Backoff;
 use error_chain::error_chain;
-use launcher_channel::{Agent, AgentQuestion, Credential, FromLauncher};
+use launcher_channel::{Agent, AgentQuestion, Credential, FromLauncher, Reply};
 use libvirt::{Connection, Domain};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
@@ -55,6 +55,32 @@ pub(crate) struct AgentTask {
     calls: mpsc::Sender<AgentCall>,
 }
 
+/// Makes calls for another task of the launcher. The agent's task lives at least as long.
+#[derive(Debug, Clone)]
+pub(crate) struct AgentCaller(mpsc::Sender<AgentCall>);
+
+impl AgentCaller {
+    /// Makes one call, or returns a sentence with the reason why it failed.
+    pub(crate) async fn ask(&self, query: AgentQuestion) -> Result<(), String> {
+        let gone = || "the guest agent has disconnected".to_owned();
+        let (reply_to, mut replies) = mpsc::channel(1);
+        let call = AgentCall {
+            id: 0,
+            query,
+            reply_to,
+        };
+        self.0.send(call).await.map_err(|_closed| gone())?;
+        match replies.recv().await {
+            Some(FromLauncher::Reply {
+                reply: Reply::Refused { message, .. },
+                ..
+            }) => Err(message),
+            Some(_) => Ok(()),
+            None => Err(gone()),
+        }
+    }
+}
+
 /// Calls the agent through libvirt.
 pub(super) struct LibvirtTransport {
     pub(super) connection: Connection,
@@ -91,6 +117,10 @@ impl AgentTask {
         let credentials = Credentials::new(initial.credentials);
         let running = run(transport, sender, received, initial.thaw, credentials);
         (Self { report, calls }, running)
+    }
+
+    pub(crate) fn caller(&self) -> AgentCaller {
+        AgentCaller(self.calls.clone())
     }
 
     /// Queues a call, unless too many wait.

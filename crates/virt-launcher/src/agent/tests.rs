@@ -174,6 +174,37 @@ async fn freeze_times_out_even_in_another_task() {
     assert!(thaw.deadline().is_none());
 }
 
+/// As a backup does.
+#[tokio::test(start_paused = true)]
+async fn caller_freezes_and_thaws() {
+    let ((_dir, thaw), thaws) = (thaw_timer(), Arc::new(AtomicU32::new(0)));
+    let freezer = Freezer {
+        frozen: std::cell::Cell::new(false),
+        thaws,
+    };
+    let (task, running) = AgentTask::over(freezer, without_report(thaw.clone()));
+    let caller = task.caller();
+    let freeze = AgentQuestion::Freeze {
+        thaw_after_seconds: Some(30),
+    };
+    let calls = async {
+        assert_eq!(caller.ask(freeze).await, Ok(()));
+        assert!(thaw.deadline().is_some());
+        // The guest stays frozen, and its deadline holds.
+        assert!(caller.ask(AgentQuestion::Thaw).await.is_err());
+        assert!(thaw.deadline().is_some());
+        assert_eq!(caller.ask(AgentQuestion::Thaw).await, Ok(()));
+        assert_eq!(thaw.deadline(), None);
+    };
+    tokio::select! {
+        () = running => panic!("the task has ended"),
+        () = calls => {}
+    }
+    drop(task);
+    let gone = caller.ask(AgentQuestion::Thaw).await;
+    assert!(gone.is_err());
+}
+
 /// An agent that is gone.
 struct Gone(Arc<AtomicU32>);
 

@@ -95,6 +95,9 @@ impl Guest {
         if self.dumps.is_running() {
             return Err(Refusal::Dumping);
         }
+        if self.backups.is_running() {
+            return Err(Refusal::BackingUp);
+        }
         if self.store.is_given_up() {
             return Err(Refusal::NotRunning);
         }

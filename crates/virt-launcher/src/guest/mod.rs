@@ -22,6 +22,10 @@ mod start;
 mod migration;
 
 mod agent_link;
+mod backup_files;
+mod backup_run;
+mod backup_xml;
+mod backups;
 mod content;
 mod device_servers;
 mod dhcp_servers;

@@ -212,6 +212,12 @@ impl Guest {
             shutting_down: alive && self.shutdown.is_some(),
             migration: self.migrations.report().cloned().map(Box::new),
             dump: self.dumps.report().filter(|_| alive).cloned().map(Box::new),
+            backup: self
+                .backups
+                .report()
+                .filter(|_| alive)
+                .cloned()
+                .map(Box::new),
             disks: if alive {
                 self.disks.attached()
             } else {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use launcher_channel::{DumpReport, GuestPlan, StopReason};
+use launcher_channel::{BackupReport, DumpReport, GuestPlan, StopReason};
 use serde::{Deserialize, Serialize};
 
 use super::ending::Ending;
@@ -27,6 +27,9 @@ pub(crate) struct Record {
     /// The last memory dump that has ended.
     #[serde(default)]
     pub(crate) dump: Option<DumpReport>,
+    /// The last backup that has ended.
+    #[serde(default)]
+    pub(crate) backup: Option<BackupReport>,
 }
 
 /// The guest's move to or from another pod.
@@ -115,6 +118,7 @@ impl RecordStore {
             ending: Ending::default(),
             migration: None,
             dump: None,
+            backup: None,
         });
         self.save()?;
         failpoints::after(failpoint(Phase::Planned));
@@ -198,6 +202,21 @@ impl RecordStore {
 
     pub(crate) fn dump(&self) -> Option<&DumpReport> {
         self.record.as_ref()?.dump.as_ref()
+    }
+
+    /// Records a backup that has ended.
+    pub(crate) fn set_backup(&mut self, report: BackupReport) -> io::Result<()> {
+        let Some(record) = &mut self.record else {
+            return Ok(());
+        };
+        record.backup = Some(report);
+        self.save()?;
+        failpoints::after("virt-launcher/backup/record");
+        Ok(())
+    }
+
+    pub(crate) fn backup(&self) -> Option<&BackupReport> {
+        self.record.as_ref()?.backup.as_ref()
     }
 
     pub(crate) fn migration(&self) -> Option<&MigrationRecord> {

@@ -38,6 +38,10 @@ pub(crate) enum Refusal {
     Dumping,
     #[error("{0:?} is not the name of a memory dump")]
     BadDump(String),
+    #[error("a backup of the guest is in progress")]
+    BackingUp,
+    #[error("{0:?} is not the directory of a backup")]
+    BadBackup(String),
     #[error("no guest of that migration is here")]
     NotReceived,
     #[error("failed to prepare the guest's files")]
@@ -73,7 +77,7 @@ impl Refusal {
     fn reason(&self) -> Reason {
         match self {
             Self::WrongGuest { .. } => Reason::WrongGuest,
-            Self::BadUuid(_) | Self::BadDump(_) => Reason::InvalidPlan,
+            Self::BadUuid(_) | Self::BadDump(_) | Self::BadBackup(_) => Reason::InvalidPlan,
             Self::NotRunning => Reason::NotRunning,
             Self::NoAgent => Reason::AgentNotConnected,
             Self::AgentBusy => Reason::AgentBusy,
@@ -82,6 +86,7 @@ impl Refusal {
                 Reason::MigrationConflict
             }
             Self::Dumping => Reason::MemoryDumpInProgress,
+            Self::BackingUp => Reason::BackupInProgress,
             Self::Terminating => Reason::Ending,
             Self::Prepare(error) => error.reason(),
             Self::Filesystem(_) => Reason::FilesystemNotServed,
@@ -104,6 +109,7 @@ impl Refusal {
             | Self::NoAgent
             | Self::NotReceived
             | Self::BadDump(_)
+            | Self::BadBackup(_)
             | Self::SavedState(_)
             | Self::Restore(_)
             | Self::Terminating => false,
@@ -111,6 +117,7 @@ impl Refusal {
             Self::Start { attempt, of, .. } => attempt < of,
             Self::AgentBusy
             | Self::Dumping
+            | Self::BackingUp
             | Self::Migrating
             // Until the other pod has given the guest up.
             | Self::Receiving

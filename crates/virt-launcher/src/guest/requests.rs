@@ -62,6 +62,8 @@ impl Guest {
             Request::Disks(wanted) => Box::pin(self.set_disks(wanted)).await?,
             Request::Links(wanted) => Box::pin(self.set_links(&wanted)).await?,
             Request::Dump(plan) => self.dump(plan).await?,
+            Request::Backup(plan) => self.back_up(plan).await?,
+            Request::CancelBackup(plan) => self.cancel_backup(plan).await?,
             Request::CancelMigration { id } => self.cancel_migration(&id).await?,
             Request::Release => {
                 self.ensure_known().await?;

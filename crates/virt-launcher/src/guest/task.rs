@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::agent_link::AgentLink;
+use super::backups::Backups;
 use super::content::ContentTurn;
 use super::dhcp_servers::DhcpServers;
 use super::disks::Disks;
@@ -73,6 +74,7 @@ pub(crate) struct Guest {
     /// The links of the interfaces, as of the last query.
     pub(super) links: BTreeMap<String, InterfaceLink>,
     pub(super) dumps: Dumps,
+    pub(super) backups: Backups,
     pub(super) files: FileServers,
     pub(super) passt: PasstServers,
     pub(super) metrics: MetricsServer,
@@ -124,6 +126,7 @@ impl Guest {
             status
         };
         let dumps = Dumps::new(store.dump().cloned());
+        let backups = Backups::new(store.backup().cloned());
         let migrations = Migrations::new(store.migration(), store.phase());
         let guest = Self {
             identity,
@@ -149,6 +152,7 @@ impl Guest {
             disks: Disks::default(),
             links: BTreeMap::new(),
             dumps,
+            backups,
             files,
             passt,
             metrics,
@@ -178,6 +182,7 @@ impl Guest {
                 () = self.failed_pings.rises() => self.publish(),
                 () = self.files.next_end() => {}
                 end = self.dumps.next_end() => self.on_dump_end(end),
+                note = self.backups.next_note() => self.on_backup(note),
                 event = self.migrations.next() => self.on_migration(event).await,
                 Some(command) = commands.recv() => self.on_command(command).await,
                 () = tokio::time::sleep_until(timer) => self.on_timer().await,

@@ -85,6 +85,9 @@ impl Guest {
         if self.migrations.task.is_some() {
             return Err(Refusal::Migrating);
         }
+        if self.backups.is_running() {
+            return Err(Refusal::BackingUp);
+        }
         if self.dumps.is_running() {
             return Err(Refusal::Dumping);
         }

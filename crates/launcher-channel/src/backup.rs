@@ -1,0 +1,128 @@
+//! Backups: the guest's disks, copied to files of a volume while it runs.
+
+use serde::{Deserialize, Serialize};
+
+use crate::HOTPLUG_DISKS;
+
+/// The file of a backup that is complete and on disk. It is written last.
+pub const BACKUP_MANIFEST: &str = "backup.json";
+/// A manifest that is not complete.
+pub const BACKUP_DRAFT: &str = ".backup.json.new";
+/// The longest name of a directory or a file.
+const MAX_NAME: usize = 255;
+
+/// A directory of a hot-plugged volume that is to hold a copy of each disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackupPlan {
+    /// The hot-plugged volume.
+    pub volume: String,
+    /// Its name, which identifies the backup.
+    pub directory: String,
+    /// The volumes whose disks are copied.
+    pub disks: Vec<String>,
+    /// Whether the guest writes its caches to disk first, where its agent can do that.
+    pub quiesces: bool,
+}
+
+impl BackupPlan {
+    /// The directory inside the pod; `None` unless all names are plain.
+    pub fn path(&self) -> Option<String> {
+        let mut names = [&self.volume, &self.directory]
+            .into_iter()
+            .chain(&self.disks);
+        let is_valid = names.all(|name| is_plain(name));
+        is_valid.then(|| format!("{HOTPLUG_DISKS}/{}/{}", self.volume, self.directory))
+    }
+}
+
+/// The name of the file that holds the copy of a disk.
+pub fn backup_file(volume: &str) -> String {
+    format!("{volume}.qcow2")
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.len() <= MAX_NAME && !name.contains('/') && !name.starts_with('.')
+}
+
+/// The last backup as the launcher sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupReport {
+    pub plan: BackupPlan,
+    pub stage: BackupStage,
+    /// `None` until it is known.
+    #[serde(default)]
+    pub quiesce: Option<Quiesce>,
+}
+
+impl BackupReport {
+    /// Whether it is about that backup, whatever its disks are.
+    pub fn is_of(&self, plan: &BackupPlan) -> bool {
+        self.plan.volume == plan.volume && self.plan.directory == plan.directory
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BackupStage {
+    #[serde(rename_all = "camelCase")]
+    Running {
+        /// In steps, so that a state is not published too often.
+        percent: u8,
+    },
+    /// All files are complete and on disk.
+    #[serde(rename_all = "camelCase")]
+    Done {
+        /// Of all files.
+        bytes: u64,
+    },
+    /// With the reason. No file is left, unless the storage failed.
+    Failed(String),
+    /// It was cancelled, and no file is left.
+    Cancelled,
+}
+
+impl BackupStage {
+    pub fn is_running(&self) -> bool {
+        matches!(self, Self::Running { .. })
+    }
+}
+
+/// Whether the guest wrote its caches to disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Quiesce {
+    Succeeded,
+    /// With the reason.
+    Failed(String),
+    /// With the reason.
+    Skipped(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_names_have_a_path() {
+        for (volume, directory, disk, is_valid) in [
+            ("v", "d", "root", true),
+            ("..", "d", "root", false),
+            ("v", "", "root", false),
+            ("v", "../d", "root", false),
+            ("v", ".d", "root", false),
+            ("v", "d", "../root", false),
+            ("v", "d", "", false),
+        ] {
+            let plan = BackupPlan {
+                volume: volume.to_owned(),
+                directory: directory.to_owned(),
+                disks: vec![disk.to_owned()],
+                quiesces: true,
+            };
+            let expected = is_valid.then(|| format!("{HOTPLUG_DISKS}/{volume}/{directory}"));
+            assert_eq!(plan.path(), expected, "{plan:?}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The backup controller: copies the disks of a running VM to a claim.
+//!
+//! The claim gets into the guest's pod as a utility volume of the VMI, as volumes of running guests do. Then the
+//! status of the VMI names the backup, and virt-handler has the launcher make it and reports its end there. The
+//! claim leaves the pod, and only then the backup is complete.
+//!
+//! **Invariants**: a guest has one backup at a time; a backup is complete only if virt-handler has reported that
+//! all of it is on disk; one that began is never begun again: if its guest is gone, it has failed. All progress
+//! is in the objects, so that a later process continues.
+
+mod act;
+mod observe;
+mod plan;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use kube::Client;
+use kube::runtime::watcher;
+use kubevirt_api::backup::{VirtualMachineBackup, VirtualMachineBackupTracker};
+use reasons::Reason;
+use reconcile::{
+    Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
+};
+
+use crate::caches::VMI;
+use crate::gate::Gate;
+use crate::operation::RETRY;
+use crate::view::{Guest, Volumes};
+use crate::wiring::Wiring;
+
+/// Trigger by a backup.
+const BACKUP: &str = "virtualmachinebackup";
+const TRACKER: &str = "virtualmachinebackuptracker";
+/// More steps than any backup needs at once.
+const MAX_STEPS: usize = 16;
+
+#[derive(Clone)]
+struct Controller {
+    client: Client,
+    backups: Store<VirtualMachineBackup>,
+    trackers: Store<VirtualMachineBackupTracker>,
+    vmis: Store<Guest>,
+    volumes: Volumes,
+    recorder: Recorder,
+    clock: Clock,
+}
+
+pub(crate) fn register(wiring: &mut Wiring<'_>) {
+    let gate = Gate::default();
+    let backups: Store<VirtualMachineBackup> = Store::new();
+    let trackers: Store<VirtualMachineBackupTracker> = Store::new();
+    let queue = gate.clone();
+    let on_change = move |one: &VirtualMachineBackup| queue.add(Key::of(one), BACKUP);
+    wiring.watch_if_defined(watcher::Config::default(), &backups, on_change);
+    let (queue, all) = (gate.clone(), backups.clone());
+    let on_change = move |tracker: &VirtualMachineBackupTracker| {
+        let key = Key::of(tracker);
+        let of_namespace = all.in_namespace(&key.namespace).into_iter();
+        let concerned = of_namespace.filter(|one| one.spec.source.name == key.name);
+        queue.add_all(concerned.map(|one| Key::of(one.as_ref())), TRACKER);
+    };
+    wiring.watch_if_defined(watcher::Config::default(), &trackers, on_change);
+    let (queue, all, known) = (gate.clone(), backups.clone(), trackers.clone());
+    let vmis = wiring.caches.guests.store();
+    wiring.caches.guests.on_change(move |vmi| {
+        let key = Key::of(vmi);
+        let of_namespace = all.in_namespace(&key.namespace).into_iter();
+        let concerned = of_namespace.filter(|one| {
+            let vm = observe::vm_of(one, &known);
+            !observe::is_settled(one) && vm.as_deref() == Some(key.name.as_str())
+        });
+        queue.add_all(concerned.map(|one| Key::of(one.as_ref())), VMI);
+    });
+    let controller = Controller {
+        client: wiring.settings.client.clone(),
+        backups: backups.clone(),
+        trackers,
+        vmis,
+        volumes: wiring.caches.volumes(&gate),
+        recorder: wiring.recorder.clone(),
+        clock: wiring.settings.clock,
+    };
+    wiring.controller(&gate, &backups, move || controller.clone());
+}
+
+/// Why a reconcile failed.
+#[derive(Debug, thiserror::Error)]
+enum BackupError {
+    #[error("{tried}")]
+    Update {
+        tried: &'static str,
+        #[source]
+        source: WriteError,
+    },
+    #[error("write the status")]
+    Status(#[source] WriteError),
+}
+
+impl ReconcileError for BackupError {
+    fn reason(&self) -> Reason {
+        match self {
+            Self::Update { .. } => Reason::FailedUpdate,
+            Self::Status(_) => Reason::FailedStatusUpdate,
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Update { source, .. } | Self::Status(source) => source.retry(),
+        }
+    }
+}
+
+impl Reconciler for Controller {
+    const NAME: &'static str = "backup";
+    type Error = BackupError;
+
+    async fn reconcile(&self, key: &Key) -> Result<Requeue, BackupError> {
+        let Some(mut backup) = self.backups.get(key) else {
+            return Ok(Requeue::OnChange);
+        };
+        for _ in 0..MAX_STEPS {
+            let observed = self.observe(key, Arc::clone(&backup));
+            let plan = plan::plan(&observed);
+            let Some(step) = plan.step else {
+                match self.write_status(key, &observed, &plan).await? {
+                    // The end of a backup is followed by clearing up.
+                    Some(after) if observe::is_finished(&after) => backup = Arc::new(after),
+                    _ => return Ok(plan.requeue_in.map_or(Requeue::OnChange, Requeue::After)),
+                }
+                continue;
+            };
+            if let Some(after) = self.act(key, &observed, step).await? {
+                backup = Arc::new(after);
+            }
+            if step == plan::Step::RemoveFinalizer {
+                return Ok(Requeue::OnChange);
+            }
+        }
+        Ok(Requeue::After(RETRY))
+    }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.backups.get(key)?.metadata.uid.clone()
+    }
+}

@@ -1,0 +1,151 @@
+//! Observation: everything that one step may read, through caches. What a step writes fails if its base has
+//! changed.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kubevirt_api::backup::{
+    ConditionType as Type, VirtualMachineBackup, VirtualMachineBackupTracker,
+};
+use kubevirt_api::conditions::{self, Condition as _};
+use kubevirt_api::finalizers;
+use kubevirt_api::vmi_status::{VirtualMachineInstanceBackupStatus, VolumeStatus};
+use launcher_pod::ClaimMode;
+use model::backup_volume;
+use reasons::Reason;
+use reconcile::{Key, Store};
+
+use super::Controller;
+use crate::view::Guest;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Observed {
+    pub(super) backup: Arc<VirtualMachineBackup>,
+    /// The VM, unless it is that of a tracker that does not exist.
+    pub(super) vm: Option<String>,
+    /// The VMI of the VM.
+    pub(super) guest: Option<Arc<Guest>>,
+    pub(super) target: Target,
+    pub(super) now: Timestamp,
+}
+
+/// The claim to write to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Target {
+    #[default]
+    Missing,
+    FileSystem,
+    BlockDevice,
+}
+
+impl Observed {
+    pub(super) fn name(&self) -> &str {
+        self.backup.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn claim(&self) -> &str {
+        self.backup.spec.pvc_name.as_deref().unwrap_or_default()
+    }
+
+    /// The name of the volume that brings the claim to the guest's pod.
+    pub(super) fn volume(&self) -> String {
+        backup_volume(self.name())
+    }
+
+    /// The volume in the status of the guest.
+    pub(super) fn volume_status(&self) -> Option<&VolumeStatus> {
+        let name = self.volume();
+        let mut all = self.guest.as_ref()?.status.volumes.iter();
+        all.find(|one| one.name == name && one.hotplug_volume.is_some())
+    }
+
+    /// Whether the spec of the guest has the volume.
+    pub(super) fn is_attached(&self) -> bool {
+        let name = self.volume();
+        let mut guest = self.guest.iter();
+        guest.any(|guest| guest.utility_volumes.iter().any(|one| one.name == name))
+    }
+
+    /// What virt-handler reports about the backup.
+    pub(super) fn report(&self) -> Option<&VirtualMachineInstanceBackupStatus> {
+        let report = self.guest.as_ref()?.status.backup.as_deref()?;
+        (report.backup_name.as_deref() == Some(self.name())).then_some(report)
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        is_finished(&self.backup)
+    }
+
+    /// Whether the status says that the copy began.
+    pub(super) fn has_begun(&self) -> bool {
+        let reason = progressing(&self.backup).map(|one| one.reason.as_str());
+        reason == Some(Reason::Initiated.as_str())
+    }
+
+    /// Whether the status has the whole result of a copy.
+    pub(super) fn is_copied(&self) -> bool {
+        let status = self.backup.status.as_ref();
+        status.is_some_and(|status| !status.included_volumes.is_empty())
+    }
+}
+
+type Condition = k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+fn progressing(backup: &VirtualMachineBackup) -> Option<&Condition> {
+    let all = &backup.status.as_ref()?.conditions;
+    conditions::find(all, &Type::Progressing.as_str().to_owned())
+}
+
+/// Whether the backup has completed or failed.
+pub(super) fn is_finished(backup: &VirtualMachineBackup) -> bool {
+    let all = backup.status.iter().flat_map(|status| &status.conditions);
+    let ends = [Type::Complete.as_str(), Type::Failed.as_str()];
+    all.filter(|one| ends.contains(&one.type_.as_str()))
+        .any(|one| one.status() == conditions::TRUE)
+}
+
+pub(super) fn has_finalizer(backup: &VirtualMachineBackup) -> bool {
+    let mut all = backup.metadata.finalizers.iter().flatten();
+    all.any(|one| one == finalizers::BACKUP)
+}
+
+/// Whether nothing is left to do for the backup.
+pub(super) fn is_settled(backup: &VirtualMachineBackup) -> bool {
+    is_finished(backup) && !has_finalizer(backup)
+}
+
+/// The VM of a backup; `None` while its tracker does not exist.
+pub(super) fn vm_of(
+    backup: &VirtualMachineBackup,
+    trackers: &Store<VirtualMachineBackupTracker>,
+) -> Option<String> {
+    let source = &backup.spec.source;
+    if source.kind != VirtualMachineBackupTracker::KIND {
+        return Some(source.name.clone());
+    }
+    let namespace = backup.metadata.namespace.as_deref().unwrap_or_default();
+    let tracker = trackers.get(&Key::new(namespace, source.name.as_str()))?;
+    Some(tracker.spec.source.name.clone())
+}
+
+impl Controller {
+    pub(super) fn observe(&self, key: &Key, backup: Arc<VirtualMachineBackup>) -> Observed {
+        let vm = vm_of(&backup, &self.trackers);
+        let named = |name: &str| Key::new(key.namespace.as_str(), name);
+        let guest = vm.as_deref().and_then(|vm| self.vmis.get(&named(vm)));
+        let claim = backup.spec.pvc_name.as_deref().unwrap_or_default();
+        let claim = self.volumes.claims.get(&named(claim), key);
+        let target = match claim {
+            None => Target::Missing,
+            Some(claim) if claim.facts.mode() == ClaimMode::Block => Target::BlockDevice,
+            Some(_) => Target::FileSystem,
+        };
+        Observed {
+            backup,
+            vm,
+            guest,
+            target,
+            now: self.clock.now(),
+        }
+    }
+}

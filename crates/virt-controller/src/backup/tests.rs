@@ -1,0 +1,321 @@
+//! Tables: states of a backup, and what is done.
+
+use std::sync::Arc;
+
+use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::backup::VirtualMachineBackup;
+use serde_json::{Value, json};
+
+use super::observe::{Observed, Target};
+use super::plan::{Plan, Progress, plan};
+use super::status::render;
+use crate::view::Guest;
+
+const VOLUME: &str = "b-backup-target-pvc";
+
+/// Merges members into an object.
+fn merged(mut whole: Value, changes: &Value) -> Value {
+    json_patch::merge(&mut whole, changes);
+    whole
+}
+
+fn backup(changes: &Value) -> Arc<VirtualMachineBackup> {
+    let whole = json!({
+        "metadata": {
+            "name": "b", "namespace": "n", "finalizers": ["backup.kubevirt.io/vmbackup-protection"],
+        },
+        "spec": {
+            "source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "vm"},
+            "pvcName": "c",
+        },
+    });
+    Arc::new(serde_json::from_value(merged(whole, changes)).unwrap())
+}
+
+fn guest(changes: &Value) -> Arc<Guest> {
+    let whole = json!({
+        "metadata": {"name": "vm", "namespace": "n"},
+        "spec": {"domain": {"devices": {}}},
+        "status": {"phase": "Running", "nodeName": "node"},
+    });
+    let vmi: VirtualMachineInstance = serde_json::from_value(merged(whole, changes)).unwrap();
+    Arc::new(Guest::from(vmi))
+}
+
+fn seen(backup_changes: &Value, guest_changes: &Value) -> Observed {
+    Observed {
+        backup: backup(backup_changes),
+        vm: Some("vm".to_owned()),
+        guest: Some(guest(guest_changes)),
+        target: Target::FileSystem,
+        now: "2026-11-27T03:00:00Z".parse().unwrap(),
+    }
+}
+
+/// A guest whose spec has the volume.
+fn attached(phase: &str, report: &Value) -> Value {
+    json!({
+        "spec": {"utilityVolumes": [{"name": VOLUME, "claimName": "c", "type": "Backup"}]},
+        "status": {
+            "volumeStatus": [{"name": VOLUME, "target": "", "phase": phase, "message": "m", "hotplugVolume": {}}],
+            "changedBlockTracking": report,
+        },
+    })
+}
+
+/// A guest whose spec has lost the volume.
+fn leaving(report: &Value) -> Value {
+    let whole = attached("Detaching", report);
+    merged(whole, &json!({"spec": null}))
+}
+
+fn report(members: &Value) -> Value {
+    let status = json!({"backupName": "b", "startTimestamp": "2026-11-27T02:00:00Z"});
+    json!({"state": "", "backupStatus": merged(status, members)})
+}
+
+fn progressing(reason: &str) -> Value {
+    json!({"type": "Progressing", "status": "True", "reason": reason, "message": "m",
+           "lastTransitionTime": "2026-11-27T02:00:00Z"})
+}
+
+fn with_conditions(all: &[Value]) -> Value {
+    json!({"status": {"conditions": all}})
+}
+
+fn copied() -> Value {
+    json!({"status": {
+        "conditions": [progressing("Initiated")], "includedVolumes": [{"volumeName": "root"}],
+    }})
+}
+
+fn complete() -> Value {
+    with_conditions(&[json!({
+        "type": "Complete", "status": "True", "reason": "Completed", "message": "",
+        "lastTransitionTime": "2026-11-27T02:00:00Z",
+    })])
+}
+
+/// The step, or the name of the progress with the beginning of its message.
+fn shown(plan: &Plan) -> String {
+    match (&plan.step, &plan.progress) {
+        (Some(step), _) => format!("{step:?}"),
+        (None, Progress::Waits(message)) => format!("waits: {message}"),
+        (None, Progress::Copying(message)) => format!("copies: {message}"),
+        (None, Progress::Failed(reason, message)) => format!("{reason}: {message}"),
+        (None, progress) => format!("{progress:?}"),
+    }
+}
+
+fn check(observed: &Observed, expected: &str) {
+    let found = shown(&plan(observed));
+    assert_eq!(found, expected, "{observed:#?}");
+}
+
+#[test]
+fn backup_waits_for_its_guest_and_its_claim() {
+    let none = json!({});
+    let first = json!({"metadata": {"finalizers": null}});
+    check(&seen(&first, &none), "AddFinalizer");
+    check(&seen(&none, &none), "Attach");
+    let without_tracker = Observed {
+        vm: None,
+        guest: None,
+        backup: backup(&json!({"spec": {"source": {"name": "t"}}})),
+        ..seen(&none, &none)
+    };
+    check(
+        &without_tracker,
+        "waits: there is no VirtualMachineBackupTracker t",
+    );
+    for (changes, expected) in [
+        (
+            json!({"status": {"phase": "Scheduled"}}),
+            "waits: VM vm does not run; start it",
+        ),
+        (
+            json!({"metadata": {"deletionTimestamp": "2026-11-27T02:00:00Z"}}),
+            "waits: the guest of VM vm is ending",
+        ),
+        (
+            json!({"status": {"migrationState": {"startTimestamp": "2026-11-27T02:00:00Z"}}}),
+            "waits: the guest of VM vm is migrating",
+        ),
+        (
+            json!({"spec": {"utilityVolumes": [{"name": "o", "claimName": "c", "type": "Backup"}]}}),
+            "waits: another backup of VM vm is in progress",
+        ),
+        (
+            json!({"status": {"changedBlockTracking": report(&json!({"backupName": "o"}))}}),
+            "waits: another backup of VM vm is in progress",
+        ),
+        (leaving(&Value::Null), "waits: claim c is being attached"),
+        (
+            attached("Pending", &Value::Null),
+            "waits: claim c is being attached on node node: m",
+        ),
+        (attached("MountedToPod", &Value::Null), "Begin"),
+    ] {
+        check(&seen(&none, &changes), expected);
+    }
+    for (target, expected) in [
+        (
+            Target::Missing,
+            "waits: there is no PersistentVolumeClaim c; create it",
+        ),
+        (
+            Target::BlockDevice,
+            "Failed: claim c is a block device; use one with volumeMode Filesystem",
+        ),
+    ] {
+        check(
+            &Observed {
+                target,
+                ..seen(&none, &none)
+            },
+            expected,
+        );
+    }
+    let pull = json!({"spec": {"mode": "Pull", "tokenSecretRef": "s"}});
+    let expected = "Failed: this version makes no backups of mode Pull; leave out spec.mode";
+    check(&seen(&pull, &none), expected);
+}
+
+#[test]
+fn copy_is_followed_until_its_claim_has_left() {
+    let (none, begun) = (json!({}), with_conditions(&[progressing("Initiated")]));
+    let done = || report(&json!({"completed": true, "volumes": [{"volumeName": "root"}]}));
+    let failed = || report(&json!({"completed": true, "failed": true, "backupMsg": "no space"}));
+    let detached = |report: Value| json!({"status": {"changedBlockTracking": report}});
+    let over =
+        |report: Value| json!({"status": {"phase": "Failed", "changedBlockTracking": report}});
+    let lost = "SourceLost: the guest ended before its backup was complete";
+    for (backup, guest, expected) in [
+        (
+            &none,
+            attached("MountedToPod", &report(&none)),
+            "copies: the disks are being copied",
+        ),
+        (
+            &begun,
+            attached("MountedToPod", &report(&json!({"backupMsg": "30 %"}))),
+            "copies: 30 %",
+        ),
+        (&begun, over(report(&none)), lost),
+        // Another guest of the VM.
+        (&begun, none.clone(), lost),
+        // The result first.
+        (&begun, attached("MountedToPod", &done()), "Leaving"),
+        (&copied(), attached("MountedToPod", &done()), "Detach"),
+        (&copied(), leaving(&done()), "Kept"),
+        (&copied(), detached(done()), "Complete"),
+        (&copied(), over(done()), "Complete"),
+        (&copied(), none.clone(), "Complete"),
+        (&begun, attached("MountedToPod", &failed()), "Detach"),
+        (&begun, leaving(&failed()), "Kept"),
+        (&begun, detached(failed()), "Failed: no space"),
+    ] {
+        check(&seen(backup, &guest), expected);
+    }
+    let gone = Observed {
+        guest: None,
+        ..seen(&begun, &none)
+    };
+    check(&gone, lost);
+}
+
+#[test]
+fn backup_leaves_nothing_in_its_guest() {
+    let none = json!({});
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-11-27T02:00:00Z"}});
+    let detached = json!({"status": {"changedBlockTracking": report(&none)}});
+    for (backup, waits) in [(&deleted, "Aborting"), (&complete(), "Kept")] {
+        check(
+            &seen(backup, &attached("MountedToPod", &report(&none))),
+            "Detach",
+        );
+        check(&seen(backup, &leaving(&report(&none))), waits);
+        check(&seen(backup, &detached), "Forget");
+        check(&seen(backup, &none), "RemoveFinalizer");
+        let gone = Observed {
+            guest: None,
+            ..seen(backup, &none)
+        };
+        check(&gone, "RemoveFinalizer");
+    }
+    let mut settled = complete();
+    settled["metadata"] = json!({"finalizers": null});
+    check(&seen(&settled, &none), "Kept");
+}
+
+/// The conditions as `type status reason`.
+fn conditions(observed: &Observed, progress: &Progress) -> Vec<String> {
+    let status = render(observed, progress);
+    let all = status.conditions.into_iter();
+    all.map(|one| format!("{} {} {}", one.type_, one.status, one.reason))
+        .collect()
+}
+
+#[test]
+fn conditions_show_progress_and_quiescing() {
+    let none = json!({});
+    let with = |quiesce: &str| {
+        let members = json!({"completed": true, "quiesceStatus": quiesce, "volumes": [{"volumeName": "root"}]});
+        seen(
+            &copied(),
+            &json!({"status": {"changedBlockTracking": report(&members)}}),
+        )
+    };
+    let waits = Progress::Waits("m".to_owned());
+    let failed = Progress::Failed(reasons::Reason::SourceLost, "m".to_owned());
+    let table: [(Observed, &Progress, &[&str]); 5] = [
+        (
+            seen(&none, &none),
+            &waits,
+            &["Progressing True Initializing"],
+        ),
+        (
+            with("Succeeded"),
+            &Progress::Complete,
+            &[
+                "Complete True Completed",
+                "Progressing False Completed",
+                "Quiesced True QuiesceSucceeded",
+            ],
+        ),
+        (
+            with("Skipped"),
+            &Progress::Complete,
+            &[
+                "Complete True Completed",
+                "Progressing False Completed",
+                "Quiesced False QuiesceSkipped",
+            ],
+        ),
+        (
+            with("Failed"),
+            &Progress::Complete,
+            &[
+                "Complete True CompletedWithWarning",
+                "Progressing False CompletedWithWarning",
+                "Quiesced False QuiesceFailed",
+            ],
+        ),
+        (
+            seen(&none, &none),
+            &failed,
+            &["Failed True SourceLost", "Progressing False SourceLost"],
+        ),
+    ];
+    for (observed, progress, expected) in table {
+        assert_eq!(conditions(&observed, progress), expected, "{progress:?}");
+    }
+    let members =
+        json!({"completed": true, "backupMsg": "directory d", "volumes": [{"volumeName": "root"}]});
+    let begun = with_conditions(&[progressing("Initiated")]);
+    let observed = seen(&begun, &attached("MountedToPod", &report(&members)));
+    let status = render(&observed, &Progress::Leaving);
+    assert_eq!(status.included_volumes[0].volume_name, "root");
+    assert_eq!(status.conditions[0].message, "claim c, directory d");
+    assert_eq!(json!(status.type_), "Full");
+}

@@ -1,0 +1,247 @@
+//! Backups of running VMs, with the part of virt-handler played by the test.
+
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use kubevirt_api::backup::{VirtualMachineBackup, VirtualMachineBackupTracker};
+use serde_json::{Value, json};
+
+use super::cluster::{NAMESPACE, TestCluster};
+use super::hotplug::{report_with, volume, wait_for_attachments, wait_for_phase, with_guest};
+
+/// A claim that `with_guest` makes.
+const CLAIM: &str = "one";
+const VOLUME: &str = "nightly-backup-target-pvc";
+
+fn backups(cluster: &TestCluster) -> Api<VirtualMachineBackup> {
+    Api::namespaced(cluster.client.clone(), NAMESPACE)
+}
+
+async fn create(cluster: &TestCluster, spec: Value) {
+    let object = json!({
+        "apiVersion": "backup.kubevirt.io/v1alpha1", "kind": "VirtualMachineBackup",
+        "metadata": {"name": "nightly", "namespace": NAMESPACE}, "spec": spec,
+    });
+    let object: VirtualMachineBackup = serde_json::from_value(object).unwrap();
+    let parameters = PostParams::default();
+    backups(cluster).create(&parameters, &object).await.unwrap();
+}
+
+fn of_vm() -> Value {
+    json!({
+        "source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "a"}, "pvcName": CLAIM,
+    })
+}
+
+/// The condition; null if there is none.
+async fn condition(cluster: &TestCluster, kind: &str) -> Value {
+    let backup = backups(cluster).get("nightly").await.unwrap();
+    let all = json!(backup.status.unwrap_or_default().conditions);
+    let mut all = all.as_array().cloned().unwrap_or_default().into_iter();
+    all.find(|one| one["type"] == kind).unwrap_or_default()
+}
+
+async fn wait_for(cluster: &TestCluster, kind: &str, reason: &str) -> Value {
+    cluster
+        .wait_until(&format!("{kind} is {reason}"), async || {
+            condition(cluster, kind).await["reason"] == reason
+        })
+        .await;
+    condition(cluster, kind).await
+}
+
+/// What virt-handler is told, and what it reports; null if nothing.
+async fn report(cluster: &TestCluster) -> Value {
+    let vmi = json!(cluster.vmis().get("a").await.unwrap());
+    vmi["status"]["changedBlockTracking"]["backupStatus"].clone()
+}
+
+/// Reports, as virt-handler does.
+async fn write(cluster: &TestCluster, members: Value) {
+    let patch = json!({"status": {"changedBlockTracking": {"state": "", "backupStatus": members}}});
+    let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+    let vmis = cluster.vmis();
+    vmis.patch("a", &parameters, &patch).await.unwrap();
+}
+
+/// Has the claim brought to the guest, until the backup is to be made.
+async fn begin(cluster: &TestCluster) {
+    wait_for_phase(cluster, VOLUME, "AttachedToNode").await;
+    wait_for_attachments(cluster, &[&[CLAIM]]).await;
+    report_with(cluster, VOLUME, json!({"phase": "MountedToPod"})).await;
+    cluster
+        .wait_until("the backup is to be made", async || {
+            report(cluster).await["backupName"] == "nightly"
+        })
+        .await;
+}
+
+/// Has the claim leave the guest.
+async fn detach(cluster: &TestCluster) {
+    wait_for_phase(cluster, VOLUME, "Detaching").await;
+    report_with(cluster, VOLUME, json!({"phase": "UnMountedFromPod"})).await;
+    wait_for_attachments(cluster, &[]).await;
+}
+
+async fn is_clean(cluster: &TestCluster) {
+    cluster
+        .wait_until("the guest has nothing of the backup", async || {
+            let vmi = cluster.vmis().get("a").await.unwrap();
+            let has_finalizer = match backups(cluster).get_opt("nightly").await.unwrap() {
+                Some(backup) => !backup.finalizers().is_empty(),
+                None => false,
+            };
+            vmi.spec.utility_volumes.is_empty()
+                && report(cluster).await.is_null()
+                && volume(cluster, VOLUME).await.is_null()
+                && !has_finalizer
+        })
+        .await;
+}
+
+async fn back_up(cluster: &TestCluster) {
+    create(cluster, of_vm()).await;
+    begin(cluster).await;
+    let told = report(cluster).await;
+    assert!(told["startTimestamp"].is_string(), "{told}");
+    assert_eq!(told["completed"], Value::Null);
+    write(cluster, json!({"backupMsg": "30 % of the data is copied"})).await;
+    let done = json!({
+        "completed": true, "quiesceStatus": "Succeeded", "backupMsg": "directory d",
+        "volumes": [{"volumeName": "root"}],
+    });
+    write(cluster, done).await;
+    // The claim is still in use.
+    wait_for_phase(cluster, VOLUME, "Detaching").await;
+    assert_eq!(condition(cluster, "Complete").await, Value::Null);
+    detach(cluster).await;
+    let complete = wait_for(cluster, "Complete", "Completed").await;
+    assert_eq!(complete["message"], format!("claim {CLAIM}, directory d"));
+    wait_for(cluster, "Quiesced", "QuiesceSucceeded").await;
+    let backup = backups(cluster).get("nightly").await.unwrap();
+    let status = json!(backup.status);
+    assert_eq!(status["type"], "Full");
+    assert_eq!(status["includedVolumes"], json!([{"volumeName": "root"}]));
+    is_clean(cluster).await;
+}
+
+async fn abort(cluster: &TestCluster) {
+    create(cluster, of_vm()).await;
+    begin(cluster).await;
+    wait_for(cluster, "Progressing", "Initiated").await;
+    let parameters = DeleteParams::default();
+    backups(cluster)
+        .delete("nightly", &parameters)
+        .await
+        .unwrap();
+    wait_for_phase(cluster, VOLUME, "Detaching").await;
+    wait_for(cluster, "Progressing", "Aborting").await;
+    let cancelled = json!({"completed": true, "failed": true, "backupMsg": "it was cancelled"});
+    write(cluster, cancelled).await;
+    detach(cluster).await;
+    cluster
+        .wait_until("the backup is gone", async || {
+            let found = backups(cluster).get_opt("nightly").await.unwrap();
+            found.is_none()
+        })
+        .await;
+    is_clean(cluster).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn backup_completes_once_its_claim_has_left_the_guest() {
+    let cluster = with_guest().await;
+    let uid = cluster.vmis().get("a").await.unwrap().uid();
+    back_up(&cluster).await;
+    let events = cluster
+        .events_of("VirtualMachineBackupCompletedSuccessfully")
+        .await;
+    assert_eq!(events, 1);
+    assert_eq!(cluster.vmis().get("a").await.unwrap().uid(), uid);
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_backup_is_cancelled_first() {
+    let cluster = with_guest().await;
+    abort(&cluster).await;
+    let events = cluster.events_of("VirtualMachineBackupAborting").await;
+    assert_eq!(events, 1);
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_copy_has_its_message_and_leaves_nothing() {
+    let cluster = with_guest().await;
+    create(&cluster, of_vm()).await;
+    begin(&cluster).await;
+    let failed = json!({"completed": true, "failed": true, "backupMsg": "no space"});
+    write(&cluster, failed).await;
+    detach(&cluster).await;
+    let failed = wait_for(&cluster, "Failed", "Failed").await;
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.starts_with("no space. "), "{message}");
+    assert_eq!(cluster.events_of("VirtualMachineBackupFailed").await, 1);
+    is_clean(&cluster).await;
+    cluster.end().await;
+}
+
+/// Whether the copy was whole is unknown.
+#[tokio::test(start_paused = true)]
+async fn backup_of_a_guest_that_ends_has_failed() {
+    let cluster = with_guest().await;
+    create(&cluster, of_vm()).await;
+    begin(&cluster).await;
+    wait_for(&cluster, "Progressing", "Initiated").await;
+    cluster
+        .patch_vm("a", json!({"spec": {"runStrategy": "Halted"}}))
+        .await;
+    wait_for(&cluster, "Failed", "SourceLost").await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tracker_without_a_checkpoint_gets_a_full_backup() {
+    let cluster = with_guest().await;
+    let source = json!({
+        "apiGroup": "backup.kubevirt.io", "kind": "VirtualMachineBackupTracker", "name": "t",
+    });
+    create(&cluster, json!({"source": source, "pvcName": CLAIM})).await;
+    let waits = wait_for(&cluster, "Progressing", "Initializing").await;
+    assert_eq!(
+        waits["message"],
+        "there is no VirtualMachineBackupTracker t"
+    );
+    let tracker: VirtualMachineBackupTracker = serde_json::from_value(json!({
+        "metadata": {"name": "t", "namespace": NAMESPACE},
+        "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "a"}},
+    }))
+    .unwrap();
+    let trackers = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let parameters = PostParams::default();
+    trackers.create(&parameters, &tracker).await.unwrap();
+    begin(&cluster).await;
+    wait_for(&cluster, "Progressing", "Initiated").await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn backups_survive_a_crash_of_the_controllers_at_every_failpoint() {
+    let names = ::failpoints::NAMES.lines();
+    for name in names.filter(|name| name.starts_with("virt-controller/backup/")) {
+        let mut cluster = with_guest().await;
+        cluster.crash_after(name);
+        back_up(&cluster).await;
+        assert!(
+            !cluster.is_crash_pending(),
+            "failpoint {name} was not reached"
+        );
+        cluster.end().await;
+        if name.ends_with("/detach") || name.ends_with("/forget") {
+            let mut cluster = with_guest().await;
+            cluster.crash_after(name);
+            abort(&cluster).await;
+            assert!(!cluster.is_crash_pending(), "{name} was not reached");
+            cluster.end().await;
+        }
+    }
+}

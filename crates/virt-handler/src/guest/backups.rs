@@ -1,0 +1,361 @@
+//! Backups of the guest's disks into a volume that the guest does not have.
+//!
+//! virt-controller writes into the VMI's status which backup is to be made, once its volume is in the guest's
+//! pod; the launcher has it made. The directory follows from the name of the backup and from its start: after a
+//! restart of this process the same backup goes on.
+//!
+//! **Invariant**: a volume leaves the guest's pod only when nothing writes to it any more, and with no file of a
+//! backup that was not completed.
+
+use error_chain::error_chain;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubevirt_api::{
+    VirtualMachineInstance,
+    backup::QuiesceStatus,
+    vmi_status::{
+        VirtualMachineInstanceBackupStatus as Status, VirtualMachineInstanceBackupVolumeInfo,
+        VirtualMachineInstanceStatus,
+    },
+};
+use launcher_channel::{BackupPlan, BackupReport, BackupStage, GuestState, Quiesce, Request};
+use model::{Guest, backed_up_volumes, backup_directory, backup_volume, last_backup};
+use reasons::Reason;
+
+use super::{
+    plug::{BringError, Pass},
+    plugged::{self, Failure, Plugged},
+};
+
+/// The reason if the target is also a disk of the guest.
+const OWN_CLAIM: &str = "the claim is also a volume of the guest; name another one";
+
+impl Pass<'_> {
+    /// Brings the volume, and once the status names the backup, has the launcher make it.
+    pub(super) async fn back_up(&self, volume: &str, next: &mut Plugged) -> Result<(), BringError> {
+        self.mount(volume).await?;
+        next.mounted.insert(volume.to_owned());
+        let Some(status) = begun(self.vmi, volume) else {
+            return Ok(());
+        };
+        // Without the launcher's state it is unknown whether the backup is made already.
+        let Some(state) = &self.link.state else {
+            next.retry_in.get_or_insert(plugged::RETRY);
+            return Ok(());
+        };
+        if is_own_claim(self.vmi, volume) {
+            return Ok(());
+        }
+        let plan = plan(self.vmi, volume, status, state);
+        if report_of(state, &plan).is_some() {
+            return Ok(());
+        }
+        let directory = plan.directory.clone();
+        self.on_storage(volume, move |plugs, volume| {
+            plugs.prepare_backup(volume, &directory)
+        })
+        .await?;
+        if let Err(error) = self.entry.session.call(Request::Backup(plan)).await {
+            let failure = Failure {
+                reason: Reason::BackupInProgress,
+                message: error_chain(&error),
+            };
+            next.failures.insert(volume.to_owned(), failure);
+            next.retry_in.get_or_insert(plugged::RETRY);
+        }
+        Ok(())
+    }
+
+    /// Cancels a backup to a volume that is to leave, and removes its files; returns whether nothing is left
+    /// to do.
+    pub(super) async fn end_backup(&self, volume: &str, next: &mut Plugged) -> bool {
+        let status = last_backup(self.vmi).filter(|status| is_to(status, volume));
+        // It was made, or was never begun.
+        let Some(status) = status.filter(|status| !has_succeeded(status)) else {
+            return true;
+        };
+        let Some(state) = &self.link.state else {
+            return false;
+        };
+        let plan = plan(self.vmi, volume, status, state);
+        match report_of(state, &plan).map(|report| &report.stage) {
+            // Its end is not in the status yet: another end may follow.
+            Some(BackupStage::Done { .. }) if status.completed != Some(true) => return false,
+            Some(BackupStage::Done { .. } | BackupStage::Failed(_) | BackupStage::Cancelled) => {}
+            Some(BackupStage::Running { .. }) | None => {
+                if let Err(error) = self.entry.session.call(Request::CancelBackup(plan)).await {
+                    let failure = Failure {
+                        reason: Reason::VolumeNotUnmounted,
+                        message: error_chain(&error),
+                    };
+                    next.failures.insert(volume.to_owned(), failure);
+                }
+                return false;
+            }
+        }
+        let directory = plan.directory;
+        let removed = self.on_storage(volume, move |plugs, volume| {
+            plugs.remove_backup(volume, &directory)
+        });
+        if let Err(error) = removed.await {
+            tracing::warn!(volume, %error, "failed to remove the files of a backup");
+        }
+        true
+    }
+}
+
+/// Sets the progress and the end of a backup.
+pub(super) fn advance(
+    vmi: &VirtualMachineInstance,
+    next: &mut VirtualMachineInstanceStatus,
+    plugged: &Plugged,
+    state: &GuestState,
+    now: &Time,
+) {
+    let tracking = next.changed_block_tracking.as_mut();
+    let status = tracking.and_then(|tracking| tracking.backup_status.as_mut());
+    let Some(status) = status.filter(|status| status.completed != Some(true)) else {
+        return;
+    };
+    let volume = backup_volume(status.backup_name.as_deref().unwrap_or_default());
+    if is_own_claim(vmi, &volume) {
+        end(status, Err(OWN_CLAIM), now);
+        return;
+    }
+    let plan = plan(vmi, &volume, status, state);
+    let Some(report) = report_of(state, &plan) else {
+        if let Some(failure) = plugged.failures.get(&volume) {
+            status.backup_msg = Some(failure.message.clone());
+        }
+        return;
+    };
+    if let Some(quiesce) = &report.quiesce {
+        status.quiesce_status = Some(quiesce_status(quiesce).as_str().to_owned());
+    }
+    match &report.stage {
+        BackupStage::Running { percent: 0 } => status.backup_msg = None,
+        BackupStage::Running { percent } => {
+            status.backup_msg = Some(format!("{percent} % of the data is copied"));
+        }
+        BackupStage::Done { bytes } => {
+            let volumes = report.plan.disks.iter();
+            let info = |volume: &String| VirtualMachineInstanceBackupVolumeInfo {
+                volume_name: volume.clone(),
+            };
+            status.volumes = volumes.map(info).collect();
+            let mut message = format!(
+                "directory {} (files: {}, bytes: {bytes})",
+                report.plan.directory,
+                report.plan.disks.len()
+            );
+            if let Some(Quiesce::Failed(why) | Quiesce::Skipped(why)) = &report.quiesce {
+                message.push_str("; the guest did not write its caches to disk first: ");
+                message.push_str(why);
+            }
+            end(status, Ok(message), now);
+        }
+        BackupStage::Failed(why) => end(status, Err(why), now),
+        BackupStage::Cancelled => end(status, Err("the backup was cancelled"), now),
+    }
+}
+
+fn end(status: &mut Status, result: Result<String, &str>, now: &Time) {
+    status.completed = Some(true);
+    status.failed = result.is_err().then_some(true);
+    status.backup_msg = Some(result.unwrap_or_else(str::to_owned));
+    let whole = Timestamp::from_second(now.0.as_second()).unwrap_or(now.0);
+    status.end_timestamp = Some(Time(whole));
+}
+
+fn quiesce_status(quiesce: &Quiesce) -> QuiesceStatus {
+    match quiesce {
+        Quiesce::Succeeded => QuiesceStatus::Succeeded,
+        Quiesce::Failed(_) => QuiesceStatus::Failed,
+        Quiesce::Skipped(_) => QuiesceStatus::Skipped,
+    }
+}
+
+/// The backup that is to be made to the volume.
+fn begun<'a>(vmi: &'a VirtualMachineInstance, volume: &str) -> Option<&'a Status> {
+    let status = last_backup(vmi).filter(|status| is_to(status, volume))?;
+    (status.completed != Some(true)).then_some(status)
+}
+
+fn is_to(status: &Status, volume: &str) -> bool {
+    let name = status.backup_name.as_deref().unwrap_or_default();
+    backup_volume(name) == volume
+}
+
+fn has_succeeded(status: &Status) -> bool {
+    status.completed == Some(true) && status.failed != Some(true)
+}
+
+fn plan(
+    vmi: &VirtualMachineInstance,
+    volume: &str,
+    status: &Status,
+    state: &GuestState,
+) -> BackupPlan {
+    let start = status.start_timestamp.clone();
+    let start = start.unwrap_or(Time(Timestamp::UNIX_EPOCH));
+    let name = status.backup_name.as_deref().unwrap_or_default();
+    let disks = backed_up_volumes(&Guest::of(vmi), |volume| state.disks.contains_key(volume));
+    BackupPlan {
+        volume: volume.to_owned(),
+        directory: backup_directory(name, &start),
+        disks: disks.into_iter().map(str::to_owned).collect(),
+        quiesces: status.quiesce_status.as_deref() != Some(QuiesceStatus::Skipped.as_str()),
+    }
+}
+
+fn report_of<'a>(state: &'a GuestState, plan: &BackupPlan) -> Option<&'a BackupReport> {
+    let report = state.backup.as_deref();
+    report.filter(|report| report.is_of(plan))
+}
+
+/// Whether the target of a backup is a volume of the guest, which the copy would overwrite or fill.
+fn is_own_claim(vmi: &VirtualMachineInstance, volume: &str) -> bool {
+    let mut targets = vmi.spec.utility_volumes.iter();
+    let Some(target) = targets.find(|one| one.name == volume) else {
+        return false;
+    };
+    let guest = Guest::of(vmi);
+    let mut claims = guest.volumes.iter();
+    claims.any(|one| one.source.plugged_claim() == Some(target.claim_name.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NOW: &str = "2026-11-27T03:00:10Z";
+    const DIRECTORY: &str = "b-20261127-030000";
+
+    fn vmi(claim: &str, status: &Value) -> VirtualMachineInstance {
+        serde_json::from_value(json!({
+            "metadata": {"name": "a"},
+            "spec": {
+                "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "root"}}],
+                "domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
+                "utilityVolumes": [{"name": backup_volume("b"), "claimName": claim, "type": "Backup"}],
+            },
+            "status": {
+                "phase": "Running",
+                "volumeStatus": [{
+                    "name": backup_volume("b"), "target": "", "phase": "MountedToPod", "hotplugVolume": {},
+                }],
+                "changedBlockTracking": {"state": "", "backupStatus": status},
+            },
+        }))
+        .unwrap()
+    }
+
+    fn told() -> Value {
+        json!({"backupName": "b", "startTimestamp": "2026-11-27T03:00:00Z"})
+    }
+
+    fn state(directory: &str, stage: BackupStage, quiesce: Quiesce) -> GuestState {
+        let plan = BackupPlan {
+            volume: backup_volume("b"),
+            directory: directory.to_owned(),
+            disks: vec!["root".to_owned()],
+            quiesces: true,
+        };
+        let report = BackupReport {
+            plan,
+            stage,
+            quiesce: Some(quiesce),
+        };
+        GuestState {
+            backup: Some(Box::new(report)),
+            ..GuestState::default()
+        }
+    }
+
+    fn next(vmi: &VirtualMachineInstance, state: &GuestState) -> Value {
+        let mut status = vmi.status.clone().unwrap();
+        let now = Time(NOW.parse().unwrap());
+        advance(vmi, &mut status, &Plugged::default(), state, &now);
+        json!(status.changed_block_tracking.unwrap().backup_status)
+    }
+
+    #[test]
+    fn status_follows_the_launcher() {
+        let before = vmi("c", &told());
+        let wanted = plugged::wanted(&before);
+        assert_eq!(
+            wanted[backup_volume("b").as_str()],
+            plugged::Wanted::BackedUp
+        );
+        let own = |stage| state(DIRECTORY, stage, Quiesce::Succeeded);
+        let running = |percent| own(BackupStage::Running { percent });
+        assert_eq!(next(&before, &GuestState::default()), told());
+        // An earlier backup of the same name.
+        let done = || BackupStage::Done { bytes: 7 };
+        let old = state("b-20261126-030000", done(), Quiesce::Succeeded);
+        assert_eq!(next(&before, &old), told());
+        let found = next(&before, &running(30));
+        assert_eq!(found["backupMsg"], "30 % of the data is copied");
+        assert_eq!(found["quiesceStatus"], "Succeeded");
+        assert_eq!(found["completed"], Value::Null);
+
+        let found = next(&before, &own(done()));
+        let expected = json!({
+            "backupName": "b", "startTimestamp": "2026-11-27T03:00:00Z", "endTimestamp": NOW,
+            "completed": true, "quiesceStatus": "Succeeded", "volumes": [{"volumeName": "root"}],
+            "backupMsg": format!("directory {DIRECTORY} (files: 1, bytes: 7)"),
+        });
+        assert_eq!(found, expected);
+        let skipped = Quiesce::Skipped("no agent".to_owned());
+        let found = next(&before, &state(DIRECTORY, done(), skipped));
+        let message = found["backupMsg"].as_str().unwrap();
+        assert!(message.ends_with("to disk first: no agent"), "{message}");
+        for (stage, expected) in [
+            (BackupStage::Failed("no space".to_owned()), "no space"),
+            (BackupStage::Cancelled, "the backup was cancelled"),
+        ] {
+            let found = next(&before, &own(stage));
+            assert_eq!(found["backupMsg"], expected);
+            assert_eq!(
+                (&found["completed"], &found["failed"]),
+                (&json!(true), &json!(true))
+            );
+            // The end stays.
+            let ended = vmi("c", &found);
+            assert_eq!(next(&ended, &own(done())), found);
+        }
+    }
+
+    #[test]
+    fn claim_of_the_guest_is_no_target() {
+        let found = next(&vmi("root", &told()), &GuestState::default());
+        assert_eq!(found["failed"], true);
+        assert_eq!(found["backupMsg"], OWN_CLAIM);
+    }
+
+    #[test]
+    fn plan_has_the_disks_and_whether_the_guest_helps() {
+        let volume = backup_volume("b");
+        let quiesces = |quiesce: Value| {
+            let mut status = told();
+            status["quiesceStatus"] = quiesce;
+            let vmi = vmi("c", &status);
+            let plan = plan(
+                &vmi,
+                &volume,
+                begun(&vmi, &volume).unwrap(),
+                &GuestState::default(),
+            );
+            assert_eq!(
+                (plan.directory.as_str(), plan.disks),
+                (DIRECTORY, vec!["root".to_owned()])
+            );
+            plan.quiesces
+        };
+        assert!(quiesces(Value::Null) && quiesces(json!("Succeeded")));
+        assert!(!quiesces(json!("Skipped")));
+        assert!(begun(&vmi("c", &told()), "other").is_none());
+    }
+}

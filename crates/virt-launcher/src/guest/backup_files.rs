@@ -1,0 +1,195 @@
+//! The files of a backup in its directory.
+//!
+//! **Invariant**: a directory has a manifest only if all files that it names are complete and on disk: the
+//! manifest is written last, and removed first.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use launcher_channel::{BACKUP_DRAFT, BACKUP_MANIFEST, backup_file};
+use serde::Serialize;
+
+use crate::settings;
+
+/// The version of the form of a manifest.
+const VERSION: u32 = 1;
+
+/// Names of the volumes, and where their copies are.
+#[derive(Debug, Clone)]
+pub(super) struct Files {
+    pub(super) directory: PathBuf,
+    pub(super) volumes: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Manifest<'a> {
+    version: u32,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    namespace: &'a str,
+    name: &'a str,
+    uid: &'a str,
+    /// Whether the guest wrote its caches to disk first.
+    quiesced: bool,
+    volumes: Vec<Entry<'a>>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    volume: &'a str,
+    file: String,
+    bytes: u64,
+}
+
+impl Files {
+    pub(super) fn path(&self, volume: &str) -> PathBuf {
+        self.directory.join(backup_file(volume))
+    }
+
+    /// Removes what an attempt has left, the manifest first.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        remove(&self.directory.join(BACKUP_MANIFEST))?;
+        flush_directory(&self.directory)?;
+        remove(&self.directory.join(BACKUP_DRAFT))?;
+        for volume in &self.volumes {
+            remove(&self.path(volume))?;
+        }
+        Ok(())
+    }
+
+    /// The same, and the directory, where the launcher may remove it.
+    pub(super) fn discard(&self) -> io::Result<()> {
+        match self.remove() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        match fs::remove_dir(&self.directory) {
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    // virt-handler removes it; what others have put there stays.
+                    io::ErrorKind::PermissionDenied
+                        | io::ErrorKind::NotFound
+                        | io::ErrorKind::DirectoryNotEmpty
+                ) =>
+            {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Brings all files to disk, and the manifest last; returns their size.
+    pub(super) fn settle(&self, guest: &settings::Guest, quiesced: bool) -> io::Result<u64> {
+        let mut total = 0_u64;
+        let mut volumes = Vec::new();
+        for volume in &self.volumes {
+            let file = File::open(self.path(volume))?;
+            file.sync_all()?;
+            let bytes = file.metadata()?.len();
+            total = total.saturating_add(bytes);
+            volumes.push(Entry {
+                volume,
+                file: backup_file(volume),
+                bytes,
+            });
+        }
+        failpoints::after("virt-launcher/backup/flush");
+        let manifest = Manifest {
+            version: VERSION,
+            kind: "Full",
+            namespace: &guest.namespace,
+            name: &guest.name,
+            uid: &guest.uid,
+            quiesced,
+            volumes,
+        };
+        let draft = self.directory.join(BACKUP_DRAFT);
+        remove(&draft)?;
+        let mut file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o640)
+            .open(&draft)?;
+        file.write_all(&serde_json::to_vec_pretty(&manifest)?)?;
+        file.sync_all()?;
+        // The names of the copies first.
+        flush_directory(&self.directory)?;
+        fs::rename(&draft, self.directory.join(BACKUP_MANIFEST))?;
+        flush_directory(&self.directory)?;
+        failpoints::after("virt-launcher/backup/manifest");
+        Ok(total)
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn flush_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guest() -> settings::Guest {
+        settings::Guest {
+            uid: "u".to_owned(),
+            name: "a".to_owned(),
+            namespace: "n".to_owned(),
+        }
+    }
+
+    #[test]
+    fn manifest_names_every_file_and_goes_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = Files {
+            directory: directory.path().join("b"),
+            volumes: vec!["root".to_owned(), "data".to_owned()],
+        };
+        fs::create_dir(&files.directory).unwrap();
+        fs::write(files.path("root"), "12345").unwrap();
+        // A file is missing.
+        assert!(files.settle(&guest(), true).is_err());
+        let manifest = files.directory.join(BACKUP_MANIFEST);
+        assert!(!manifest.exists());
+        fs::write(files.path("data"), "123").unwrap();
+        fs::write(files.directory.join(BACKUP_DRAFT), "half").unwrap();
+        assert_eq!(files.settle(&guest(), true).unwrap(), 8);
+        let read: serde_json::Value =
+            serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+        let expected = serde_json::json!({
+            "version": 1, "type": "Full", "namespace": "n", "name": "a", "uid": "u", "quiesced": true,
+            "volumes": [
+                {"volume": "root", "file": "root.qcow2", "bytes": 5},
+                {"volume": "data", "file": "data.qcow2", "bytes": 3},
+            ],
+        });
+        assert_eq!(read, expected);
+        files.discard().unwrap();
+        assert!(!files.directory.exists());
+        files.discard().unwrap();
+    }
+
+    #[test]
+    fn foreign_files_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = Files {
+            directory: directory.path().to_owned(),
+            volumes: vec!["root".to_owned()],
+        };
+        fs::write(files.path("root"), "1").unwrap();
+        fs::write(directory.path().join("mine"), "1").unwrap();
+        files.remove().unwrap();
+        assert!(!files.path("root").exists());
+        assert!(directory.path().join("mine").exists());
+    }
+}

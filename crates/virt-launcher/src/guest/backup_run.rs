@@ -1,0 +1,325 @@
+//! The steps of one backup.
+//!
+//! File systems of the guest are frozen only until libvirt has begun the job, which copies all disks as they are
+//! at that moment. The deadline of the thaw is recorded before the freeze (`agent/thaw.rs`), so that no crash
+//! leaves a guest frozen.
+
+use std::io;
+use std::time::Duration;
+
+use error_chain::error_chain;
+use launcher_channel::{AgentQuestion, BackupStage, Quiesce};
+use libvirt::{Connection, Domain, JobPhase};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::backup_files::Files;
+use super::backup_xml::{self, Copy};
+use super::domain_xml::LiveDomain;
+use crate::agent::AgentCaller;
+use crate::settings;
+
+/// Between two looks at the job.
+const POLL: Duration = Duration::from_millis(500);
+/// How long a cancelled job may take to end.
+const CANCEL_LIMIT: Duration = Duration::from_mins(2);
+/// How long the guest's file systems may be frozen.
+const FREEZE_LIMIT: Duration = Duration::from_secs(30);
+/// Progress is reported in steps of so many percent.
+const STEP: u64 = 10;
+/// The prefix of the alias of a device that the user named.
+const ALIAS: &str = "ua-";
+
+/// What a backup reports.
+#[derive(Debug)]
+pub(super) enum Note {
+    Quiesced(Quiesce),
+    Percent(u8),
+    /// `None` if it was interrupted.
+    Ended(Option<BackupStage>),
+}
+
+/// Who freezes the guest's file systems.
+#[derive(Debug)]
+pub(super) enum Freezer {
+    Agent(AgentCaller),
+    None(Quiesce),
+}
+
+/// One backup.
+#[derive(Debug)]
+pub(super) struct BackupRun {
+    pub(super) connection: Connection,
+    pub(super) domain: Domain,
+    pub(super) guest: settings::Guest,
+    pub(super) files: Files,
+    pub(super) notes: mpsc::Sender<Note>,
+    pub(super) cancel: CancellationToken,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum BackupError {
+    #[error(transparent)]
+    Libvirt(#[from] libvirt::Error),
+    #[error("an earlier job on the guest's disks does not end")]
+    Earlier,
+    #[error("the guest has no disk that can be copied")]
+    NoDisk,
+    #[error("the guest has no disk of volume {0}")]
+    Missing(String),
+    #[error("read the domain's XML")]
+    Domain(#[source] crate::xml::Error),
+    #[error("write the XML of the backup")]
+    Render(#[from] quick_xml::SeError),
+    #[error("QEMU could not copy the disks: {0}")]
+    Job(String),
+    #[error("write the backup to its storage")]
+    Storage(#[from] io::Error),
+}
+
+/// How the copy ended.
+enum Copied {
+    Whole { quiesced: bool },
+    Cancelled,
+}
+
+impl BackupRun {
+    pub(super) async fn make(self, freezer: Option<Freezer>) {
+        let made = match freezer {
+            Some(freezer) => self.back_up(freezer).await,
+            None => self.end_earlier().await.map(|()| BackupStage::Cancelled),
+        };
+        let stage = match made {
+            Ok(stage) => Some(stage),
+            Err(BackupError::Libvirt(error)) if error.is_closed() => None,
+            Err(error) => Some(BackupStage::Failed(error_chain(&error))),
+        };
+        if matches!(stage, Some(BackupStage::Failed(_) | BackupStage::Cancelled))
+            && let Err(error) = self.with_files(Files::discard).await
+        {
+            tracing::warn!(
+                error = error_chain(&error),
+                "failed to remove the files of a backup"
+            );
+        }
+        self.note(Note::Ended(stage)).await;
+    }
+
+    async fn back_up(&self, freezer: Freezer) -> Result<BackupStage, BackupError> {
+        self.end_earlier().await?;
+        self.with_files(|files| {
+            // Not its volume, which has to be there.
+            match std::fs::create_dir(&files.directory) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            files.remove()
+        })
+        .await?;
+        let xml = backup_xml::render(&self.copies().await?)?;
+        // What an earlier job has left would look like the end of this one.
+        self.connection.take_ended_job(&self.domain).await?;
+        let quiesced = self.begin(freezer, &xml).await?;
+        match self.follow(quiesced).await? {
+            Copied::Cancelled => Ok(BackupStage::Cancelled),
+            Copied::Whole { quiesced } => {
+                let guest = self.guest.clone();
+                let bytes = self
+                    .with_files(move |files| files.settle(&guest, quiesced))
+                    .await?;
+                Ok(BackupStage::Done { bytes })
+            }
+        }
+    }
+
+    /// Ends a job that an earlier launcher has begun.
+    async fn end_earlier(&self) -> Result<(), BackupError> {
+        let deadline = Instant::now() + CANCEL_LIMIT;
+        loop {
+            let job = self.connection.disk_job(&self.domain).await?;
+            if job.phase != JobPhase::Running {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(BackupError::Earlier);
+            }
+            if job.is_backup {
+                self.abort().await?;
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    async fn abort(&self) -> Result<(), BackupError> {
+        match self.connection.abort_job(&self.domain).await {
+            // It may have ended meanwhile, or is about to end.
+            Err(error @ libvirt::Error::Remote(_)) => {
+                tracing::info!(
+                    error = error_chain(&error),
+                    "the backup job was not aborted"
+                );
+                Ok(())
+            }
+            done => Ok(done?),
+        }
+    }
+
+    async fn copies(&self) -> Result<Vec<Copy>, BackupError> {
+        let xml = self.connection.xml(&self.domain).await?;
+        let live = LiveDomain::parse(&xml).map_err(BackupError::Domain)?;
+        if self.files.volumes.is_empty() {
+            return Err(BackupError::NoDisk);
+        }
+        let copy = |volume: &String| {
+            let mut disks = live.disks.iter();
+            let disk = disks.find(|disk| disk.alias.strip_prefix(ALIAS) == Some(volume.as_str()));
+            let disk = disk.ok_or_else(|| BackupError::Missing(volume.clone()))?;
+            Ok(Copy {
+                target: disk.target.clone(),
+                path: self.files.path(volume).to_string_lossy().into_owned(),
+            })
+        };
+        self.files.volumes.iter().map(copy).collect()
+    }
+
+    /// Begins the job while the guest's file systems are frozen; returns whether they were.
+    async fn begin(&self, freezer: Freezer, xml: &str) -> Result<bool, BackupError> {
+        let agent = match freezer {
+            Freezer::Agent(agent) => agent,
+            Freezer::None(quiesce) => {
+                let begun = self.connection.begin_backup(&self.domain, xml).await;
+                failpoints::after("virt-launcher/backup/begin");
+                begun?;
+                return Ok(self.note_quiesce(quiesce).await);
+            }
+        };
+        let since = Instant::now();
+        let frozen = agent.ask(freeze()).await;
+        let begun = self.connection.begin_backup(&self.domain, xml).await;
+        let took = since.elapsed();
+        // A slow guest may freeze after the call has failed: the timer thaws it.
+        if frozen.is_ok()
+            && let Err(why) = agent.ask(AgentQuestion::Thaw).await
+        {
+            tracing::warn!(
+                why,
+                "failed to thaw the guest; it is thawed at its deadline"
+            );
+        }
+        begun?;
+        Ok(self.note_quiesce(quiesce(frozen, took)).await)
+    }
+
+    async fn note_quiesce(&self, quiesce: Quiesce) -> bool {
+        let quiesced = quiesce == Quiesce::Succeeded;
+        self.note(Note::Quiesced(quiesce)).await;
+        quiesced
+    }
+
+    async fn follow(&self, quiesced: bool) -> Result<Copied, BackupError> {
+        let mut reported = 0;
+        let mut deadline = None;
+        loop {
+            let job = self.connection.disk_job(&self.domain).await?;
+            if job.phase != JobPhase::Running || !job.is_backup {
+                break;
+            }
+            if self.cancel.is_cancelled() {
+                let deadline = *deadline.get_or_insert_with(|| Instant::now() + CANCEL_LIMIT);
+                if Instant::now() >= deadline {
+                    return Err(BackupError::Earlier);
+                }
+                self.abort().await?;
+            } else if let Some(percent) = percent(job.processed, job.total, reported) {
+                reported = percent;
+                self.note(Note::Percent(percent)).await;
+            }
+            tokio::select! {
+                () = self.cancel.cancelled(), if deadline.is_none() => {}
+                () = sleep(POLL) => {}
+            }
+        }
+        let ended = self.connection.take_ended_job(&self.domain).await?;
+        match ended.phase {
+            JobPhase::Completed if ended.is_backup => Ok(Copied::Whole { quiesced }),
+            _ if self.cancel.is_cancelled() => Ok(Copied::Cancelled),
+            _ => {
+                Err(BackupError::Job(ended.message.unwrap_or_else(|| {
+                    "the job ended without a result".to_owned()
+                })))
+            }
+        }
+    }
+
+    /// Works on the files on a thread, which may hang with the storage.
+    async fn with_files<T, F>(&self, work: F) -> io::Result<T>
+    where
+        F: FnOnce(&Files) -> io::Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let files = self.files.clone();
+        let done = tokio::task::spawn_blocking(move || work(&files)).await;
+        done.map_err(io::Error::other)?
+    }
+
+    async fn note(&self, note: Note) {
+        if self.notes.send(note).await.is_err() {
+            tracing::info!("a backup reports, and the guest's task has ended");
+        }
+    }
+}
+
+fn freeze() -> AgentQuestion {
+    AgentQuestion::Freeze {
+        thaw_after_seconds: Some(FREEZE_LIMIT.as_secs()),
+    }
+}
+
+/// Whether the file systems were frozen when the copy began, so long after the freeze was requested.
+fn quiesce(frozen: Result<(), String>, took: Duration) -> Quiesce {
+    match frozen {
+        Ok(()) if took < FREEZE_LIMIT => Quiesce::Succeeded,
+        Ok(()) => Quiesce::Failed("the guest was thawed before the copy began".to_owned()),
+        Err(why) => Quiesce::Failed(why),
+    }
+}
+
+/// The next step of the progress, if it has been reached.
+fn percent(processed: u64, total: u64, reported: u8) -> Option<u8> {
+    let share = u128::from(processed) * 100;
+    let share = share.checked_div(u128::from(total))?.min(100);
+    let step = u64::try_from(share).ok()? / STEP * STEP;
+    u8::try_from(step).ok().filter(|step| *step > reported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn freeze_counts_only_if_it_lasts_until_the_copy_begins() {
+        let short = Duration::from_secs(1);
+        assert_eq!(quiesce(Ok(()), short), Quiesce::Succeeded);
+        let late = quiesce(Ok(()), FREEZE_LIMIT);
+        assert!(matches!(late, Quiesce::Failed(_)), "{late:?}");
+        let refused = quiesce(Err("no".to_owned()), short);
+        assert_eq!(refused, Quiesce::Failed("no".to_owned()));
+    }
+
+    #[test]
+    fn progress_is_reported_in_steps() {
+        for (processed, total, reported, expected) in [
+            (0, 0, 0, None),
+            (9, 100, 0, None),
+            (19, 100, 0, Some(10)),
+            (19, 100, 10, None),
+            (100, 100, 90, Some(100)),
+            (200, 100, 0, Some(100)),
+            (u64::MAX, u64::MAX, 0, Some(100)),
+        ] {
+            let found = percent(processed, total, reported);
+            assert_eq!(found, expected, "{processed} {total} {reported}");
+        }
+    }
+}
