@@ -26,6 +26,7 @@ enum Class {
     Quota,
     Forbidden,
     Namespace,
+    Device,
     Other,
 }
 
@@ -64,6 +65,8 @@ fn class(message: &str) -> Class {
         Class::Quota
     } else if has("because it is being terminated") {
         Class::Namespace
+    } else if has("the cluster does not permit the device") {
+        Class::Device
     } else if missing_right(message).is_some() {
         Class::Forbidden
     } else {
@@ -153,6 +156,14 @@ pub(crate) fn namespace(observed: &Observed) -> Vec<Finding> {
     let next = format!("kubectl get namespace {} -o yaml", observed.namespace);
     of_class(observed, Class::Namespace)
         .map(|refusal| finding(&refusal, sentence, &next))
+        .collect()
+}
+
+pub(crate) fn device(observed: &Observed) -> Vec<Finding> {
+    let sentence = "The cluster does not permit the device that the guest requests: the administrator adds it to \
+                    permittedHostDevices of the KubeVirt object.";
+    of_class(observed, Class::Device)
+        .map(|refusal| finding(&refusal, sentence, "virtctl permitted-devices"))
         .collect()
 }
 

@@ -31,6 +31,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("namespace-terminating", Broken, "the namespace is being deleted", refusals::namespace).explains(&[R::FailedCreate]),
     Rule::new("instance-refused", Broken, "the API server rejects the VMI", refusals::vmi).explains(&[R::FailedCreate]),
     Rule::new("feature-not-supported", Broken, "the VM asks for a feature that this version cannot run", vmi::not_supported).explains(&[R::FeatureNotSupported]),
+    Rule::new("device-not-permitted", Broken, "the cluster does not permit a device of the guest", refusals::device).explains(&[R::FailedCreate]),
     // Objects that the guest needs.
     Rule::new("claim-missing", Broken, "a persistent volume claim does not exist", volumes::claim_missing).explains(&[R::FailedPvcNotFound]),
     Rule::new("claim-lost", Broken, "a claim has lost its volume", volumes::claim_lost).explains(&[R::ClaimLost]),

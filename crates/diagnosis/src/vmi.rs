@@ -76,6 +76,7 @@ pub(crate) const POD: &[Reason] = &[
     Reason::FilesystemLost,
     Reason::PasstNotStarted,
     Reason::LimitsNotRaised,
+    Reason::HostDeviceNotUsable,
     Reason::WrongGuest,
     Reason::Ending,
 ];

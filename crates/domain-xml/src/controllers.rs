@@ -5,6 +5,7 @@ use model::Architecture;
 
 use crate::disks::Disk;
 use crate::element::Element;
+use crate::host_devices::HostDevice;
 use crate::interfaces::Interface;
 use crate::layout::{self, Address, Layout, Placement};
 use crate::peripherals::Peripherals;
@@ -24,17 +25,28 @@ pub(crate) struct Controllers {
     pub(crate) layout: Layout,
 }
 
-pub(crate) fn of(
-    input: &Input<'_>,
-    disks: &[Disk<'_>],
-    interfaces: &[Interface<'_>],
-    peripherals: &Peripherals<'_>,
-    memory: u64,
-) -> Controllers {
+/// The devices that need a controller or an address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placed<'a> {
+    pub(crate) disks: &'a [Disk<'a>],
+    pub(crate) interfaces: &'a [Interface<'a>],
+    pub(crate) host_devices: &'a [HostDevice],
+    pub(crate) peripherals: &'a Peripherals<'a>,
+}
+
+pub(crate) fn of(input: &Input<'_>, all: &Placed<'_>, memory: u64) -> Controllers {
+    let Placed {
+        disks,
+        interfaces,
+        host_devices,
+        peripherals,
+    } = *all;
     let devices = &input.guest.vmi.spec.domain.devices;
     let has_hotplug = devices.disable_hotplug != Some(true);
     let architecture = input.guest.architecture;
-    let needs_usb = disks.iter().any(Disk::is_usb) || peripherals.has_usb();
+    let needs_usb = disks.iter().any(Disk::is_usb)
+        || host_devices.iter().any(HostDevice::is_usb)
+        || peripherals.has_usb();
     let usb = needs_usb || architecture == Architecture::Arm64;
     let scsi = has_hotplug || disks.iter().any(Disk::is_scsi);
     let model = virtio::model(input.guest);
@@ -62,10 +74,15 @@ pub(crate) fn of(
         scsi_controllers: usize::from(scsi),
         serial_controllers: 1,
         disks: disks.iter().filter(|disk| disk.needs_address()).count(),
+        passed_through: host_devices
+            .iter()
+            .filter(|one| one.needs_address())
+            .count(),
         taken: interfaces
             .iter()
             .filter_map(Interface::taken_address)
             .chain(disks.iter().filter_map(Disk::taken_address))
+            .chain(host_devices.iter().filter_map(HostDevice::taken_address))
             .collect(),
         ..layout::Devices::default()
     };

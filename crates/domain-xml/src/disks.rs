@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kubevirt_api::disks::{DiskErrorPolicy, DriverCache, DriverIo};
-use model::{Bus, PciAddress, Target, VolumeSource};
+use model::{Bus, PciAddress, Target, VolumeSource, paths};
 
 use crate::element::Element;
 use crate::io_threads::{Assigned, IoThreads};
@@ -173,6 +173,7 @@ impl Disk<'_> {
             Location::File(path) => Element::new("source").attr("file", path),
             Location::Device(path) => Element::new("source").attr("dev", path),
         });
+        let source = source.map(|source| source.children(self.reservations()));
         let spec = self.parsed.spec;
         let order = spec
             .boot_order
@@ -194,6 +195,20 @@ impl Disk<'_> {
             .children(self.is_scsi().then(|| self.render_scsi_address()))
             .children(address.map(Address::render))
             .children(self.address.map(layout::render_taken))
+    }
+
+    /// The helper that makes the guest's persistent reservations.
+    fn reservations(&self) -> Option<Element> {
+        let is_reserving = self.parsed.target == Target::Lun { is_reserving: true };
+        is_reserving.then(|| {
+            let socket = Element::new("source")
+                .attr("type", "unix")
+                .attr("path", paths::RESERVATIONS_SOCKET)
+                .attr("mode", "client");
+            Element::new("reservations")
+                .attr("managed", "no")
+                .child(socket)
+        })
     }
 
     fn render_target(&self) -> Element {

@@ -1,10 +1,11 @@
 //! The domain as a whole.
 
+use crate::controllers::Placed;
 use crate::element::Element;
 use crate::{
     Acceleration, Input, RenderError, clock, consoles, controllers, cpu, disks, features,
-    filesystems, ignition, interfaces, io_threads, memory, numa, os, peripherals, pinning,
-    security,
+    filesystems, host_devices, ignition, interfaces, io_threads, memory, numa, os, peripherals,
+    pinning, security,
 };
 use kubevirt_api::VirtualMachineInstance;
 use model::Guest;
@@ -18,7 +19,14 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
     let filesystems = filesystems::of(input)?;
     let interfaces = interfaces::of(input)?;
     let peripherals = peripherals::of(input)?;
-    let controllers = controllers::of(input, &disks, &interfaces, &peripherals, memory.bytes);
+    let host_devices = host_devices::of(input)?;
+    let placed = Placed {
+        disks: &disks,
+        interfaces: &interfaces,
+        host_devices: &host_devices,
+        peripherals: &peripherals,
+    };
+    let controllers = controllers::of(input, &placed, memory.bytes);
     let layout = &controllers.layout;
     let pinning = pinning::of(input, &io_threads)?;
     let cells = numa::of(input.guest, input.facts, pinning.as_ref(), memory.bytes)?;
@@ -29,6 +37,7 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
         .children(disks::render(&disks, &layout.disks))
         .children(filesystems::render(&filesystems, &layout.filesystems))
         .children(interfaces::render(&interfaces, &layout.interfaces))
+        .children(host_devices::render(&host_devices, &layout.host_devices))
         .children(consoles::render(input)?)
         .children(peripherals.render(layout));
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::Supported;
+use model::{AllocatedDevices, PciAddress, Supported};
 
 /// Everything that a domain is rendered from.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +24,10 @@ pub struct Facts {
     pub hotplugged: BTreeSet<String>,
     /// One per plugged interface of the VMI.
     pub interfaces: Vec<InterfaceFacts>,
+    /// Devices of the node that the pod has.
+    pub allocated: AllocatedDevices,
+    /// The device behind each SR-IOV interface, by interface.
+    pub virtual_functions: BTreeMap<String, PciAddress>,
     pub smbios: SmbiosFacts,
     /// Seconds between balloon statistics; 0 for none.
     pub balloon_stats_seconds: u32,

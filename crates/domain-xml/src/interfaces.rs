@@ -49,6 +49,7 @@ struct Driver {
 pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Vec<Interface<'a>>, RenderError> {
     let interfaces = input.guest.plugged_interfaces();
     interfaces
+        .filter(|interface| interface.binding != Binding::Sriov)
         .map(|interface| resolve(input, *interface))
         .collect()
 }
@@ -63,10 +64,12 @@ fn resolve<'a>(
             return Err(RenderError::invalid(interface.field("model"), problem));
         }
         Binding::Masquerade | Binding::Bridge | Binding::Passt => {}
-        Binding::Sriov | Binding::Plugin(_) | Binding::Withdrawn(_) => {
+        Binding::Plugin(_) | Binding::Withdrawn(_) => {
             return Err(Unsupported::binding(&interface).into());
         }
-        Binding::Missing => return Err(RenderError::missing(interface.field("masquerade"))),
+        Binding::Sriov | Binding::Missing => {
+            return Err(RenderError::missing(interface.field("masquerade")));
+        }
     }
     let mut facts = input.facts.interfaces.iter();
     let facts = facts.find(|facts| facts.name == interface.name());

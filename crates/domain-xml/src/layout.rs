@@ -31,6 +31,8 @@ pub(crate) struct Devices {
     pub(crate) serial_controllers: usize,
     /// Disks on the bus virtio, without those that have an address already.
     pub(crate) disks: usize,
+    /// Devices of the node, without USB.
+    pub(crate) passed_through: usize,
     pub(crate) balloons: usize,
     pub(crate) entropy_sources: usize,
     /// Inputs on the bus virtio.
@@ -84,6 +86,7 @@ pub(crate) struct Layout {
     pub(crate) scsi: Option<Address>,
     pub(crate) serial: Option<Address>,
     pub(crate) disks: Vec<Option<Address>>,
+    pub(crate) host_devices: Vec<Option<Address>>,
     pub(crate) balloon: Option<Address>,
     pub(crate) entropy: Option<Address>,
     pub(crate) inputs: Vec<Option<Address>>,
@@ -171,6 +174,7 @@ fn used(devices: &Devices) -> usize {
         + devices.scsi_controllers
         + devices.serial_controllers
         + devices.disks
+        + devices.passed_through
         + devices.balloons
         + devices.entropy_sources
         + devices.inputs
@@ -199,6 +203,7 @@ fn unplaced(devices: &Devices) -> Layout {
         filesystems: vec![None; devices.filesystems],
         interfaces: vec![None; devices.interfaces.len()],
         disks: vec![None; devices.disks],
+        host_devices: vec![None; devices.passed_through],
         inputs: vec![None; devices.inputs],
         ..Layout::default()
     }
@@ -222,6 +227,7 @@ fn place(devices: &Devices, gap: usize, mut next: impl FnMut() -> Option<Address
         one(devices.serial_controllers),
     );
     let disks = (0..devices.disks).map(|_| one(1)).collect();
+    let host_devices = (0..devices.passed_through).map(|_| one(1)).collect();
     let (balloon, entropy) = (one(devices.balloons), one(devices.entropy_sources));
     let inputs = (0..devices.inputs).map(|_| one(1)).collect();
     let vsock = one(devices.vsocks);
@@ -232,6 +238,7 @@ fn place(devices: &Devices, gap: usize, mut next: impl FnMut() -> Option<Address
         scsi,
         serial,
         disks,
+        host_devices,
         balloon,
         entropy,
         inputs,

@@ -23,6 +23,7 @@ mod error;
 mod facts;
 mod features;
 mod filesystems;
+mod host_devices;
 mod ignition;
 mod interfaces;
 mod io_threads;

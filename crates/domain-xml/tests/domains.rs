@@ -21,7 +21,7 @@ use domain_xml::{
     InterfaceFacts, Provisioning, SmbiosFacts, VolumeFacts, VolumeMode, render,
 };
 use kubevirt_api::VirtualMachineInstance;
-use model::Supported;
+use model::{AllocatedDevices, PciAddress, Supported};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -48,6 +48,8 @@ struct Given {
     cached_files: bool,
     /// Claims and directories of the node by volume: `filesystem` or `block`.
     volumes: BTreeMap<String, Mode>,
+    /// Variables of the pod that name its devices of the node.
+    variables: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -138,6 +140,24 @@ fn interfaces(vmi: &VirtualMachineInstance) -> Vec<InterfaceFacts> {
     .collect()
 }
 
+/// Each SR-IOV interface of the VMI has a device.
+fn virtual_functions(vmi: &VirtualMachineInstance) -> BTreeMap<String, PciAddress> {
+    let interfaces = vmi.spec.domain.devices.interfaces.iter().enumerate();
+    let functions = interfaces.filter(|(_, interface)| interface.sriov.is_some());
+    let devices = functions.map(|(index, interface)| {
+        let address = format!("0000:65:02.{index}");
+        let address = PciAddress::parse(&address).expect("an address");
+        (interface.name.clone(), address)
+    });
+    devices.collect()
+}
+
+/// The devices that the pod was allocated.
+fn allocated(given: &Given) -> AllocatedDevices {
+    let variables = given.variables.iter();
+    AllocatedDevices::of(variables.map(|(name, value)| (&**name, &**value))).unwrap()
+}
+
 fn facts(vmi: &VirtualMachineInstance, given: &Given) -> Facts {
     let volumes = given.volumes.iter();
     Facts {
@@ -156,6 +176,8 @@ fn facts(vmi: &VirtualMachineInstance, given: &Given) -> Facts {
             .map(|(name, mode)| (name.clone(), volume(*mode)))
             .collect(),
         interfaces: interfaces(vmi),
+        allocated: allocated(given),
+        virtual_functions: virtual_functions(vmi),
         smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: 10,
         free_page_reporting: true,

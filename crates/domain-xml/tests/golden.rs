@@ -7,7 +7,7 @@ use domain_xml::{
     InterfaceFacts, Provisioning, RenderError, SmbiosFacts, VolumeFacts, VolumeMode, render,
 };
 use kubevirt_api::VirtualMachineInstance;
-use model::Supported;
+use model::{AllocatedDevices, Supported};
 use serde_json::{Value, json};
 
 fn facts() -> Facts {
@@ -22,6 +22,8 @@ fn facts() -> Facts {
             mac: "12:81:b8:38:4f:52".into(),
             mtu: 1500,
         }],
+        allocated: AllocatedDevices::default(),
+        virtual_functions: [].into(),
         smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: 10,
         free_page_reporting: true,
@@ -706,16 +708,16 @@ fn unsupported_fields_are_named() {
         (
             with(
                 &format!("{devices}/disks/0"),
-                json!({"name": "d", "lun": {"bus": "scsi", "reservation": true}}),
+                json!({"name": "d", "disk": {"bus": "scsi"}, "changedBlockTracking": true}),
             ),
-            "not supported yet: spec.domain.devices.disks[0].lun.reservation: leave it out",
+            "not supported yet: spec.domain.devices.disks[0].changedBlockTracking: leave it out",
         ),
         (
             with(
                 &format!("{devices}/interfaces/0"),
                 json!({"name": "default", "sriov": {}}),
             ),
-            "not supported yet: spec.domain.devices.interfaces[0].sriov: use masquerade: {}, bridge: {} or passtBinding: {}",
+            "render interface \"default\": it is not plumbed into the pod",
         ),
         (
             with(

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use reconcile::Clock;
 use tokio::sync::watch;
-use virt_handler::{Capabilities, DevicePlugins, HostDevice, Settings};
+use virt_handler::{
+    Capabilities, DeviceFiles, DevicePlugins, HostDevice, PermittedDevices, Settings,
+};
 
 use crate::{certificate, cli, health, metrics, run::Process};
 
@@ -28,6 +30,12 @@ pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
         kvm: watch::Sender::new(facts.kvm).subscribe(),
     };
     process.tasks.spawn(plugins.run(process.stop.clone()));
+    let permitted = PermittedDevices {
+        dir: flags.kubelet.join("device-plugins"),
+        files: DeviceFiles::of_host_of_pod(),
+        configuration: process.cluster.clone(),
+    };
+    process.tasks.spawn(permitted.run(process.stop.clone()));
     health::serve(process, flags.metrics_port, metrics::handler()).await?;
     let listener = health::listen(flags.port).await?;
     let ends = certificate::serve(process, &flags.node).await?;

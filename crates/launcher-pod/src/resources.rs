@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ResourceClaim, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::quantity::Amount;
-use model::{Architecture, Binding, ResourceList};
+use model::{Architecture, Binding, DeviceSource, ResourceList};
 
 use crate::guest::{self, supplemental_threads};
 use crate::{Acceleration, Feature, Input, PodError, overhead};
@@ -242,51 +242,35 @@ fn add_network_resources(input: &Input<'_>, lists: &mut Lists) -> Result<(), Pod
             lists.add_one(resource)?;
         }
         if let Some(claim) = &network.resource_claim {
-            lists.add_claim(claim.claim_name.as_ref(), claim.request_name.as_ref());
+            let request = claim.request_name.as_deref();
+            if let Some(name) = claim.claim_name.as_deref() {
+                lists.add_claim(name, request.filter(|request| !request.is_empty()));
+            }
         }
     }
     Ok(())
 }
 
 fn add_host_devices(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
-    let devices = &input.guest.vmi.spec.domain.devices;
-    let gpus = devices.gpus.iter().enumerate();
-    let gpus = gpus.map(|(index, gpu)| HostDevice {
-        field: format!("gpus[{index}]"),
-        resource: gpu.device_name.as_ref(),
-        claim: gpu.claim_name.as_ref(),
-        request: gpu.request_name.as_ref(),
-    });
-    let others = devices.host_devices.iter().enumerate();
-    let others = others.map(|(index, device)| HostDevice {
-        field: format!("hostDevices[{index}]"),
-        resource: device.device_name.as_ref(),
-        claim: device.claim_name.as_ref(),
-        request: device.request_name.as_ref(),
-    });
-    for device in gpus.chain(others) {
-        let Some(resource) = device.resource.filter(|resource| !resource.is_empty()) else {
-            lists.add_claim(device.claim, device.request);
-            continue;
+    for device in input.guest.host_devices() {
+        let resource = match device.source {
+            DeviceSource::Resource(resource) => resource,
+            DeviceSource::Claim { claim, request } => {
+                lists.add_claim(claim, request);
+                continue;
+            }
+            DeviceSource::Missing => continue,
         };
         let permitted = input.settings.permitted_devices.as_ref();
         if permitted.is_some_and(|permitted| !permitted.contains(resource)) {
             return Err(PodError::ForbiddenDevice {
-                field: format!("spec.domain.devices.{}.deviceName", device.field),
-                device: resource.clone(),
+                field: device.field("deviceName"),
+                device: resource.to_owned(),
             });
         }
         lists.add_one(resource)?;
     }
     Ok(())
-}
-
-/// A device of the host, by its resource name or by a resource claim.
-struct HostDevice<'a> {
-    field: String,
-    resource: Option<&'a String>,
-    claim: Option<&'a String>,
-    request: Option<&'a String>,
 }
 
 impl Lists {
@@ -298,11 +282,10 @@ impl Lists {
         Ok(())
     }
 
-    fn add_claim(&mut self, name: Option<&String>, request: Option<&String>) {
-        let Some(name) = name else { return };
+    fn add_claim(&mut self, name: &str, request: Option<&str>) {
         let claim = ResourceClaim {
-            name: name.clone(),
-            request: request.filter(|request| !request.is_empty()).cloned(),
+            name: name.to_owned(),
+            request: request.map(ToOwned::to_owned),
         };
         if !self.claims.contains(&claim) {
             self.claims.push(claim);

@@ -6,8 +6,8 @@ use kubevirt_api::domain::MemLockRequirement;
 use kubevirt_api::firmware::KernelBootContainer;
 
 use crate::{
-    Architecture, Binding, Bootloader, CpuModel, Credential, Disk, Filesystem, Interface,
-    KeptState, LinkState, MAX_QUEUES, Topology, Tpm, Volume, VolumeSource,
+    Architecture, Binding, Bootloader, CpuModel, Credential, Disk, Filesystem, HostDevice,
+    Interface, KeptState, LinkState, MAX_QUEUES, Topology, Tpm, Volume, VolumeSource,
 };
 
 /// Longest host name.
@@ -166,12 +166,15 @@ impl<'a> Guest<'a> {
         is_required || self.is_realtime() || self.is_confidential() || self.has_passthrough()
     }
 
+    /// The devices of the node that the guest drives itself, without interfaces.
+    pub fn host_devices(&self) -> Vec<HostDevice<'a>> {
+        HostDevice::all(self.vmi)
+    }
+
     /// Whether the guest drives devices of the host itself.
     pub fn has_passthrough(&self) -> bool {
-        let devices = &self.vmi.spec.domain.devices;
         let mut interfaces = self.plugged_interfaces();
-        !devices.host_devices.is_empty()
-            || !devices.gpus.is_empty()
+        !self.host_devices().is_empty()
             || interfaces.any(|interface| interface.binding == Binding::Sriov)
     }
 

@@ -13,6 +13,7 @@
 pub mod paths;
 pub mod unsupported;
 
+mod allocated_devices;
 mod backup;
 mod bootloader;
 mod cpu;
@@ -20,6 +21,7 @@ mod credential;
 mod disk;
 mod filesystem;
 mod guest;
+mod host_device;
 mod interface;
 mod kept_state;
 mod key_filters;
@@ -28,6 +30,9 @@ mod pci_address;
 mod resources;
 mod volume;
 
+pub use allocated_devices::{
+    AllocatedDevices, DeviceAddress, InvalidAllocation, MediatedUuid, UsbAddress,
+};
 pub use backup::{
     backed_up_volumes, backup_directory, backup_volume, is_backup_volume, last_backup,
 };
@@ -37,6 +42,7 @@ pub use credential::{Credential, Propagation};
 pub use disk::{Bus, Device, Disk, Target};
 pub use filesystem::{Filesystem, SharedDirectory};
 pub use guest::Guest;
+pub use host_device::{DeviceSource, Display, HostDevice, HostDeviceList};
 pub use interface::{
     Binding, Interface, LinkState, MAX_QUEUES, Network, PRIMARY_POD_INTERFACE, definition_key,
     pod_interface_name,

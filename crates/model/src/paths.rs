@@ -33,6 +33,10 @@ pub const SWTPM_LOCAL_CA: &str = "/var/run/kubevirt-private/var/lib/swtpm-localc
 pub const DOWNWARD_METRICS: &str = "/var/run/kubevirt-private/downwardmetric-disk";
 /// That disk; a guest has one at most.
 pub const DOWNWARD_METRICS_DISK: &str = "/var/run/kubevirt-private/downwardmetric-disk/vhostmd0";
+/// The directory of the socket below, of the node and of the pod.
+pub const RESERVATIONS: &str = "/var/run/kubevirt/daemons/pr";
+/// The socket of the helper that makes persistent reservations for QEMU.
+pub const RESERVATIONS_SOCKET: &str = "/var/run/kubevirt/daemons/pr/pr-helper.sock";
 /// The socket of the port on which the guest asks for metrics of the node.
 pub const DOWNWARD_METRICS_SOCKET: &str =
     "/var/run/kubevirt-private/downwardmetrics-channel/downwardmetrics.sock";
@@ -169,6 +173,12 @@ mod tests {
         let socket = launcher_channel::SOCKET_PATH;
         let parent = socket.rsplit_once('/').map(|(parent, _)| parent);
         assert_eq!(parent, Some(SOCKETS));
+    }
+
+    #[test]
+    fn helper_for_reservations_is_in_its_mounted_directory() {
+        let parent = RESERVATIONS_SOCKET.rsplit_once('/');
+        assert_eq!(parent.map(|(parent, _)| parent), Some(RESERVATIONS));
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub enum PlanError {
     SecondInterface { interface: String },
     #[error("{field}: works on the pod network only; use bridge on others")]
     OnlyOnPodNetwork { field: String },
+    #[error("{field}: works on a secondary network only; use masquerade on that of the pod")]
+    NotOnPodNetwork { field: String },
     #[error(
         "the pod has no interface {pod_interface} for interface {interface} of the VMI, on network \
          {network}"
@@ -61,7 +63,8 @@ impl PlanError {
             Self::Unsupported(_)
             | Self::Missing { .. }
             | Self::NotWithPasst { .. }
-            | Self::OnlyOnPodNetwork { .. } => Reason::DomainNotRenderable,
+            | Self::OnlyOnPodNetwork { .. }
+            | Self::NotOnPodNetwork { .. } => Reason::DomainNotRenderable,
             Self::NotAttached { .. } => Reason::NetworkNotAttached,
             Self::NoSuchNetwork { .. } => Reason::NoSuchNetwork,
             Self::SecondInterface { .. } => Reason::SecondInterface,

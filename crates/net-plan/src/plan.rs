@@ -75,16 +75,17 @@ fn plan_guest(guest: &Guest<'_>, observed: &Observed) -> Result<Plan, PlanError>
         let network = interface.network.ok_or_else(|| PlanError::NoSuchNetwork {
             interface: interface.name().to_owned(),
         })?;
-        let pod = pod_interface(interface, network, observed)?;
-        if plan
-            .interfaces
-            .iter()
-            .any(|one| one.name == interface.name())
-        {
+        let mut known = plan.status.iter();
+        if known.any(|one| one.name.as_deref() == Some(interface.name())) {
             return Err(PlanError::SecondInterface {
                 interface: interface.name().to_owned(),
             });
         }
+        if interface.binding == Binding::Sriov {
+            plan.status.push(virtual_function(interface, network)?);
+            continue;
+        }
+        let pod = pod_interface(interface, network, observed)?;
         let device = guest_interface(guest, pod, interface)?;
         let connection = Connection {
             guest,
@@ -104,10 +105,10 @@ fn plan_guest(guest: &Guest<'_>, observed: &Observed) -> Result<Plan, PlanError>
                     field: interface.field(interface.binding.member()),
                 });
             }
-            (Binding::Sriov | Binding::Plugin(_) | Binding::Withdrawn(_), _) => {
+            (Binding::Plugin(_) | Binding::Withdrawn(_), _) => {
                 return Err(Unsupported::binding(interface).into());
             }
-            (Binding::Missing, _) => {
+            (Binding::Sriov | Binding::Missing, _) => {
                 return Err(PlanError::Missing {
                     field: interface.field("masquerade"),
                 });
@@ -122,6 +123,33 @@ fn plan_guest(guest: &Guest<'_>, observed: &Observed) -> Result<Plan, PlanError>
         plan.interfaces.push(device);
     }
     Ok(plan)
+}
+
+/// The status of an interface that is a device of the node: the network plugin has configured it, and the pod
+/// has nothing to plumb.
+fn virtual_function(
+    interface: &Interface<'_>,
+    network: Network<'_>,
+) -> Result<VirtualMachineInstanceNetworkInterface, PlanError> {
+    match network {
+        Network::Multus(multus) if multus.default != Some(true) => {}
+        Network::ResourceClaim(_) | Network::Missing => {
+            return Err(Unsupported::network(interface.name(), network).into());
+        }
+        Network::Multus(_) | Network::Pod(_) => {
+            return Err(PlanError::NotOnPodNetwork {
+                field: interface.field(interface.binding.member()),
+            });
+        }
+    }
+    let mac = interface.spec.mac_address.as_ref();
+    Ok(VirtualMachineInstanceNetworkInterface {
+        name: Some(interface.name().to_owned()),
+        mac: mac.filter(|mac| !mac.is_empty()).cloned(),
+        pod_interface_name: Some(interface.pod_interface("")),
+        info_source: Some("domain".to_owned()),
+        ..VirtualMachineInstanceNetworkInterface::default()
+    })
 }
 
 /// An interface of the guest and the pod's interface that it is connected to.

@@ -118,6 +118,9 @@ reasons! {
         LimitsNotRaised: Transient,
             "virt-handler cannot raise the limits of locked memory or realtime priority in the pod.",
             "Give virt-handler the capability SYS_RESOURCE on the node.";
+        HostDeviceNotUsable: Transient,
+            "The devices of the node that the pod has cannot be handed over to the guest.",
+            "Use the vendor's device plugin for virtual machines; read the message and the log of virt-handler on the node.";
         PrepareFailed: Transient,
             "The launcher could not prepare the guest's files.",
             "Read the pod's log and check free disk space on the node.";

@@ -2,6 +2,7 @@
 //! cache, hands over the disks, and renders the [`GuestPlan`] for the launcher. Idempotent.
 
 mod cluster;
+mod device_nodes;
 mod error;
 mod file_servers;
 mod hotplug;
@@ -75,7 +76,8 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     let guest = Supported::of(vmi)?;
     let prepare = volumes::steps(&guest, &claims)?;
     let filesystems = file_servers::of(&guest, pod)?;
-    let network = plumb(&guest, Attached::of(pod).primary(), &peer).await?;
+    let attached = Attached::of(pod);
+    let network = plumb(&guest, attached.primary(), &peer).await?;
     failpoints::after("virt-handler/prepare/plumb");
     let private = pods_dir.open(pod_uid, "private")?;
     let uid = vmi.metadata.uid.clone().unwrap_or_default();
@@ -87,6 +89,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     failpoints::after("virt-handler/prepare/place-capabilities");
     grant_rights(&guest, &peer)?;
     let (cpus, cells) = host_cpus(&guest, &peer)?;
+    let allocated = device_nodes::hand_over(&guest, &peer)?;
     let direct_io = direct_io(pods_dir, pod_uid);
     let block_size = block_size(pods_dir, pod_uid);
     let volumes = volumes::hand_over(&guest, &claims, peer, direct_io).await;
@@ -101,6 +104,8 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         direct_io,
         hotplugged: BTreeSet::new(),
         interfaces: network.interfaces.iter().map(interface_facts).collect(),
+        allocated,
+        virtual_functions: attached.virtual_functions(&guest),
         smbios: cluster::smbios(settings),
         balloon_stats_seconds: cluster::balloon_stats_seconds(settings),
         free_page_reporting: cluster::reports_free_pages(settings),
@@ -114,8 +119,8 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         facts: &facts,
     };
     let domain_xml = domain_xml::render(&input)?;
-    let bound_interfaces = network.bound_interfaces();
-    let bound_interfaces = bound_interfaces.map(ToOwned::to_owned).collect();
+    let bound = network.bound_interfaces();
+    let bound_interfaces = bound.map(ToOwned::to_owned).collect();
     let plan = GuestPlan {
         vmi_uid: uid,
         domain_name: guest.domain_name(),
@@ -125,11 +130,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         dhcp: network.dhcp,
         filesystems,
         passt: network.passt,
-        start_paused: vmi
-            .spec
-            .start_strategy
-            .as_ref()
-            .is_some_and(|s| s.as_str() == "Paused"),
+        start_paused: starts_paused(vmi),
         console_to_log: vmi.spec.domain.devices.log_serial_console == Some(true),
         agent_probes_paused: pauses_agent_probes(vmi),
         credentials: agent_credentials(&guest),
@@ -158,6 +159,11 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         },
         facts,
     })
+}
+
+fn starts_paused(vmi: &VirtualMachineInstance) -> bool {
+    let strategy = vmi.spec.start_strategy.as_ref();
+    strategy.is_some_and(|strategy| strategy.as_str() == "Paused")
 }
 
 /// The directory with the saved state from which the guest goes on.

@@ -26,15 +26,13 @@ pub enum Condition {
 #[rustfmt::skip]
 pub const FIELDS: &[UnsupportedField] = &[
     present("networks[*].resourceClaim", "networks by resource claim", "use pod: {} or multus"),
-    present("domain.devices.interfaces[*].sriov", "SR-IOV", BINDING),
     present("domain.devices.interfaces[*].slirp", "slirp", BINDING),
     present("domain.devices.interfaces[*].macvtap", "macvtap", BINDING),
     present("domain.devices.interfaces[*].passt", "passt", BINDING),
     present("domain.devices.interfaces[*].binding", "network binding plugins", BINDING),
-    enabled("domain.devices.disks[*].lun.reservation", "SCSI persistent reservations", LEAVE_OUT),
     enabled("domain.devices.disks[*].changedBlockTracking", "changed block tracking", LEAVE_OUT),
-    present("domain.devices.gpus[*]", "GPUs", LEAVE_OUT),
-    present("domain.devices.hostDevices[*]", "host devices", LEAVE_OUT),
+    present("domain.devices.gpus[*].claimName", "GPUs by resource claim", DEVICE_NAME),
+    present("domain.devices.hostDevices[*].claimName", "host devices by resource claim", DEVICE_NAME),
     present("resourceClaims[*]", "resource claims", LEAVE_OUT),
 ];
 
@@ -42,6 +40,8 @@ pub const FIELDS: &[UnsupportedField] = &[
 #[rustfmt::skip]
 pub const WITHOUT_EFFECT: &[UnsupportedField] = &[
     present("domain.devices.disks[*].tag", "tags of devices", NO_TAGS),
+    present("domain.devices.gpus[*].tag", "tags of devices", NO_TAGS),
+    present("domain.devices.hostDevices[*].tag", "tags of devices", NO_TAGS),
     present("domain.devices.interfaces[*].tag", "tags of devices", NO_TAGS),
     enabled("domain.features.apic.endOfInterrupt", "end of interrupts", "libvirt decides; leave it out"),
     present("domain.launchSecurity.sev.attestation", "attestation by a client", "let the guest attest itself"),
@@ -50,6 +50,7 @@ pub const WITHOUT_EFFECT: &[UnsupportedField] = &[
 const NO_TAGS: &str = "the guest's metadata does not have it yet";
 pub(super) const ARCHITECTURE: &str = "use amd64, arm64 or s390x";
 pub(super) const LEAVE_OUT: &str = "leave it out";
+const DEVICE_NAME: &str = "use deviceName";
 pub(super) const BINDING: &str = "use masquerade: {}, bridge: {} or passtBinding: {}";
 
 const fn present(

@@ -313,6 +313,25 @@ fn only_address_families_of_the_pod_are_plumbed() {
 }
 
 #[test]
+fn virtual_function_has_a_status_and_nothing_to_plumb() {
+    let vmi = vmi(|json| {
+        *interface(json) =
+            serde_json::json!({ "name": "fast", "sriov": {}, "macAddress": "02:00:00:00:00:05" });
+        json["spec"]["networks"] =
+            serde_json::json!([{ "name": "fast", "multus": { "networkName": "n" } }]);
+    });
+    // The pod has no interface of that name.
+    let plan = plan(&vmi, &observed()).unwrap();
+    assert_eq!(plan.plumbing, Plumbing::default());
+    assert_eq!((plan.interfaces.len(), plan.dhcp.len()), (0, 0));
+    let status = &plan.status[0];
+    assert_eq!(status.name.as_deref(), Some("fast"));
+    assert_eq!(status.mac.as_deref(), Some("02:00:00:00:00:05"));
+    let in_pod = model::pod_interface_name("fast");
+    assert_eq!(status.pod_interface_name, Some(in_pod));
+}
+
+#[test]
 fn errors_have_stable_reasons() {
     type Change = fn(&mut serde_json::Value);
     let cases: [(&str, Change); 22] = [

@@ -14,7 +14,7 @@ use serving::{ClientCertificates, HttpsClient};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use virt_controller::AccelerationPolicy;
-use virt_handler::Capabilities;
+use virt_handler::{Capabilities, DeviceFiles, PermittedDevices};
 
 use super::{certificates::Certificates, exports, install, uploads};
 use crate::{cli, identities::FRONT_PROXY, state_dir::StateDir};
@@ -196,6 +196,12 @@ async fn handler(
         cluster: configurations.handler.clone(),
         clock: Clock::system(),
     };
+    let permitted = PermittedDevices {
+        dir: host.state.node().join("device-plugins"),
+        files: DeviceFiles::of_host(),
+        configuration: configurations.handler.clone(),
+    };
+    tasks.spawn(permitted.run(stop.clone()));
     let (running, all) = (stop.clone(), stop.clone());
     tasks.spawn(async move {
         if let Err(error) = virt_handler::run(settings, running).await {

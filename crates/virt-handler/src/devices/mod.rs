@@ -10,6 +10,7 @@
 mod directory_watch;
 mod health;
 mod host_device;
+mod permitted;
 mod plugin;
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use host_device::HostDevice;
+pub use permitted::{DeviceFiles, PermittedDevices};
 
 /// The devices to offer, and where.
 #[derive(Debug)]
@@ -46,7 +48,7 @@ impl DevicePlugins {
                 self.max_devices,
                 usable,
             );
-            let plugin = plugin::OneDevice::new(self.dir.clone(), *device, list);
+            let plugin = plugin::OnePlugin::shared(self.dir.clone(), *device, list);
             let stop = stop.clone();
             async move {
                 tokio::select! {

@@ -1,4 +1,4 @@
-//! The plugin of one device: its socket, its registration and its allocations.
+//! The plugin of one resource: its socket, its registration and its allocations.
 
 use std::{os::unix::fs::MetadataExt as _, path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,18 +16,18 @@ use super::{HostDevice, directory_watch::Changes};
 /// Waits after consecutive failures.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 
-/// The plugin of one device.
+/// The plugin of one resource.
 #[derive(Debug)]
-pub(super) struct OneDevice {
+pub(super) struct OnePlugin<P> {
     dir: PathBuf,
     request: RegisterRequest,
-    node: Arc<Node>,
+    allocations: Arc<P>,
     devices: watch::Receiver<Devices>,
 }
 
-/// The device node to allocate to containers.
+/// A device node that all containers share.
 #[derive(Debug)]
-struct Node {
+pub(super) struct SharedNode {
     path: PathBuf,
 }
 
@@ -42,7 +42,7 @@ enum PluginError {
     Ended,
 }
 
-impl Plugin for Node {
+impl Plugin for SharedNode {
     async fn allocate(
         &self,
         _: &ContainerAllocateRequest,
@@ -63,19 +63,39 @@ impl Plugin for Node {
     }
 }
 
-impl OneDevice {
-    pub(super) fn new(dir: PathBuf, device: HostDevice, devices: watch::Receiver<Devices>) -> Self {
+impl OnePlugin<SharedNode> {
+    /// The plugin of a device node that guests share.
+    pub(super) fn shared(
+        dir: PathBuf,
+        device: HostDevice,
+        devices: watch::Receiver<Devices>,
+    ) -> Self {
+        let node = SharedNode {
+            path: device.path().into(),
+        };
+        let endpoint = format!("kubevirt-{}.sock", device.name());
+        Self::new(dir, device.resource(), endpoint, node, devices)
+    }
+}
+
+impl<P: Plugin> OnePlugin<P> {
+    /// `endpoint` is the name of the socket.
+    pub(super) fn new(
+        dir: PathBuf,
+        resource_name: String,
+        endpoint: String,
+        allocations: P,
+        devices: watch::Receiver<Devices>,
+    ) -> Self {
         Self {
             dir,
             request: RegisterRequest {
                 version: VERSION.to_owned(),
-                endpoint: format!("kubevirt-{}.sock", device.name()),
-                resource_name: device.resource(),
+                endpoint,
+                resource_name,
                 options: None,
             },
-            node: Arc::new(Node {
-                path: device.path().into(),
-            }),
+            allocations: Arc::new(allocations),
             devices,
         }
     }
@@ -117,7 +137,12 @@ impl OneDevice {
         let own = self.dir.join(&self.request.endpoint);
         let ours = identity(&own);
         let stop = CancellationToken::new();
-        let serving = serve_plugin(listener, Arc::clone(&self.node), self.devices.clone(), stop);
+        let serving = serve_plugin(
+            listener,
+            Arc::clone(&self.allocations),
+            self.devices.clone(),
+            stop,
+        );
         let registered = async {
             register(&self.dir, &self.request).await?;
             tracing::info!(
@@ -185,9 +210,9 @@ mod tests {
         (registered, serving)
     }
 
-    fn plugin(dir: &Path, path: &Path, devices: watch::Receiver<Devices>) -> OneDevice {
-        let mut plugin = OneDevice::new(dir.to_owned(), HostDevice::Tun, devices);
-        plugin.node = Arc::new(Node {
+    fn plugin(dir: &Path, path: &Path, devices: watch::Receiver<Devices>) -> OnePlugin<SharedNode> {
+        let mut plugin = OnePlugin::shared(dir.to_owned(), HostDevice::Tun, devices);
+        plugin.allocations = Arc::new(SharedNode {
             path: path.to_owned(),
         });
         plugin

@@ -7,7 +7,7 @@ use kubevirt_api::{
     VirtualMachineInstance, annotations, vmi_status::VirtualMachineInstanceNetworkInterface,
 };
 use launcher_channel::{Agent, AgentInterface, InterfaceLink};
-use model::{Guest, LinkState};
+use model::{Binding, Guest, LinkState, PciAddress};
 use serde::Deserialize;
 
 /// Limit of interfaces in the status that only the guest agent reports.
@@ -24,6 +24,8 @@ pub(crate) struct Attached {
     primary: Option<String>,
     /// On secondary networks.
     secondary: BTreeSet<String>,
+    /// Devices of the node in place of interfaces, by the interface's name.
+    devices: BTreeMap<String, PciAddress>,
 }
 
 /// One network in the plugin's report.
@@ -33,6 +35,21 @@ struct ReportedNetwork {
     interface: String,
     #[serde(default)]
     default: bool,
+    #[serde(default, rename = "device-info")]
+    device: Option<ReportedDevice>,
+}
+
+/// The device that a network plugin has configured.
+#[derive(Debug, Deserialize)]
+struct ReportedDevice {
+    #[serde(default)]
+    pci: Option<ReportedPci>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReportedPci {
+    #[serde(default, rename = "pci-address")]
+    address: String,
 }
 
 impl Attached {
@@ -44,6 +61,11 @@ impl Attached {
         let networks: Vec<ReportedNetwork> = networks.unwrap_or_default();
         let mut found = Self::default();
         for network in networks {
+            let pci = network.device.and_then(|device| device.pci);
+            let address = pci.and_then(|pci| PciAddress::parse(&pci.address));
+            if let Some(address) = address {
+                found.devices.insert(network.interface.clone(), address);
+            }
             if network.default {
                 found.primary = Some(network.interface).filter(|name| !name.is_empty());
             } else {
@@ -51,6 +73,17 @@ impl Attached {
             }
         }
         found
+    }
+
+    /// The devices of the guest's SR-IOV interfaces, by interface.
+    pub(crate) fn virtual_functions(&self, guest: &Guest<'_>) -> BTreeMap<String, PciAddress> {
+        let interfaces = guest.plugged_interfaces();
+        let functions = interfaces.filter(|interface| interface.binding == Binding::Sriov);
+        let found = functions.filter_map(|interface| {
+            let device = self.devices.get(&interface.pod_interface(self.primary()))?;
+            Some((interface.name().to_owned(), *device))
+        });
+        found.collect()
     }
 
     /// Name of the pod's interface on its default network.
@@ -256,6 +289,40 @@ mod tests {
             list(&vmi(), &[], Some(&agent), &Attached::default()).len(),
             MAX_GUEST_ONLY_INTERFACES
         );
+    }
+
+    #[test]
+    fn device_of_an_interface_is_that_of_the_plugins_report() {
+        let interface = |network: &str| json!({"name": network, "sriov": {}});
+        let vmi: VirtualMachineInstance = serde_json::from_value(json!({"spec": {
+            "domain": {"devices": {"interfaces": [interface("a"), interface("b"), interface("c"),
+                {"name": "d", "bridge": {}}]}},
+            "networks": [],
+        }}))
+        .unwrap();
+        let report = |network: &str, address: &str| {
+            json!({
+                "name": "ns/n",
+                "interface": model::pod_interface_name(network),
+                "device-info": {"type": "pci", "version": "1.0.0", "pci": {"pci-address": address}},
+            })
+        };
+        let reports = json!([
+            {"name": "cni", "interface": "eth0", "default": true},
+            report("b", "0000:65:02.1"),
+            report("a", "0000:65:02.0"),
+            report("c", "../../65:02.2"),
+            report("d", "0000:65:02.3"),
+            {"name": "ns/n", "interface": "net9", "device-info": {"type": "memif"}},
+        ]);
+        let annotations = json!({annotations::CNI_NETWORK_STATUS: reports.to_string()});
+        let pod = serde_json::from_value(json!({"metadata": {"annotations": annotations}}));
+        let found = Attached::of(&pod.unwrap()).virtual_functions(&Guest::of(&vmi));
+        let found: Vec<_> = found
+            .iter()
+            .map(|(name, address)| format!("{name} {address}"))
+            .collect();
+        assert_eq!(found, ["a 0000:65:02.0", "b 0000:65:02.1"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rustix::{
 };
 
 use super::Peer;
-use super::peer::read_bounded;
+use super::peer::{READ_LIMIT, read_bounded};
 
 /// Priority up to which the guest's user may make its threads realtime threads.
 const REALTIME_PRIORITY: u64 = 1;
@@ -32,6 +32,11 @@ impl Peer {
             .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         let line = line.ok_or_else(|| wrong("its status names no CPUs"))?;
         Ok(line.trim().to_owned())
+    }
+
+    /// The variables that the container was started with: those of process 1, which the pod's processes control.
+    pub(crate) fn variables(&self) -> io::Result<Vec<(String, String)>> {
+        variables(&read_file(self.first_process()?, "environ")?)
     }
 
     /// Gives a right to all processes of the container, which pass it on to those that they start.
@@ -84,6 +89,17 @@ impl Right {
     }
 }
 
+/// Every variable, or none of them.
+fn variables(environ: &str) -> io::Result<Vec<(String, String)>> {
+    if u64::try_from(environ.len()).is_ok_and(|length| length >= READ_LIMIT) {
+        return Err(wrong("its variables are too long"));
+    }
+    let all = environ.split('\0').filter_map(|one| one.split_once('='));
+    Ok(all
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect())
+}
+
 /// The second field behind the name, which may contain anything.
 fn parent_of(stat: &str) -> Option<Pid> {
     let (_, fields) = stat.rsplit_once(')')?;
@@ -122,6 +138,18 @@ mod tests {
         ] {
             assert_eq!(parent(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn variables_are_read_completely_or_not_at_all() {
+        let read = variables("A=b\0PATH=/x=y\0odd\0E=\0").unwrap();
+        let pairs: Vec<_> = read
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .collect();
+        assert_eq!(pairs, [("A", "b"), ("PATH", "/x=y"), ("E", "")]);
+        let limit = usize::try_from(READ_LIMIT).unwrap();
+        variables(&"A".repeat(limit)).unwrap_err();
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub enum PeerError {
 }
 
 /// Limit on the size of a file read from a pod.
-const READ_LIMIT: u64 = 64 << 10;
+pub(super) const READ_LIMIT: u64 = 64 << 10;
 
 /// Magic numbers of the cgroup file systems, version 1 and 2.
 const CGROUP: FsWord = 0x0027_e0eb;

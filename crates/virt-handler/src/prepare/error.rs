@@ -4,7 +4,7 @@ use std::io;
 
 use domain_xml::RenderError;
 use host_net::NetError;
-use model::Unsupported;
+use model::{InvalidAllocation, Unsupported};
 use net_plan::PlanError;
 use reasons::Reason;
 
@@ -30,6 +30,10 @@ pub(crate) enum PrepareError {
     Pod(#[from] io::Error),
     #[error("let QEMU lock memory and run with realtime priority")]
     Rights(#[source] io::Error),
+    #[error("hand over the devices of the node")]
+    Devices(#[source] io::Error),
+    #[error(transparent)]
+    Allocation(#[from] InvalidAllocation),
     #[error("hand over the guest's disks")]
     HandOver(#[source] io::Error),
 }
@@ -47,6 +51,7 @@ impl PrepareError {
             Self::Volume(StepError::Capacity(_)) => Reason::CapacityNotUsable,
             Self::Pod(_) => Reason::PodNotReachable,
             Self::Rights(_) => Reason::LimitsNotRaised,
+            Self::Devices(_) | Self::Allocation(_) => Reason::HostDeviceNotUsable,
             Self::HandOver(_) => Reason::DiskNotUsable,
         }
     }
@@ -71,7 +76,7 @@ mod tests {
     #[test]
     fn only_errors_of_the_vmi_itself_are_permanent() {
         let io = || io::Error::from(io::ErrorKind::NotFound);
-        let transient: [PrepareError; 8] = [
+        let transient: [PrepareError; 10] = [
             PlanError::PodHasNoAddress {
                 interface: text("eth0"),
             }
@@ -90,6 +95,8 @@ mod tests {
             PrepareError::Pod(io()),
             PrepareError::HandOver(io()),
             PrepareError::Rights(io()),
+            PrepareError::Devices(io()),
+            InvalidAllocation::TooMany.into(),
         ];
         for error in transient {
             assert!(error.is_transient(), "{error:?}");

@@ -29,7 +29,7 @@ const CONFINED: ResolveFlags = ResolveFlags::BENEATH
 /// Mode of an image: for the guest's user and, for helper processes, its group.
 const IMAGE_MODE: u32 = 0o660;
 const DIRECTORY_MODE: u32 = 0o770;
-const READ_AND_WRITE: u32 = 0o6;
+pub(crate) const READ_AND_WRITE: u32 = 0o6;
 
 /// How the guest uses an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,7 +227,7 @@ pub(super) fn give_directory(parent: &OwnedFd, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn give(file: &OwnedFd, stat: &Stat) -> io::Result<()> {
+pub(crate) fn give(file: &OwnedFd, stat: &Stat) -> io::Result<()> {
     let owner = (Uid::from_raw(RUNTIME_USER), Gid::from_raw(RUNTIME_USER));
     let (user, group) = (Some(owner.0), Some(owner.1));
     rustix::fs::chownat(file.as_fd(), "", user, group, AtFlags::EMPTY_PATH)?;
@@ -240,7 +240,7 @@ fn give(file: &OwnedFd, stat: &Stat) -> io::Result<()> {
 }
 
 /// Whether the mode grants these permissions to the guest's user.
-fn has_rights(stat: &Stat, rights: u32) -> bool {
+pub(crate) fn has_rights(stat: &Stat, rights: u32) -> bool {
     let digit = if stat.st_uid == RUNTIME_USER {
         stat.st_mode >> 6
     } else if stat.st_gid == RUNTIME_USER {

@@ -23,6 +23,7 @@ use kubevirt_api::{
 use model::{Guest, HostFileCreation, Storage, Volume, paths};
 
 use self::inside::{Existing, Inside, Use};
+pub(crate) use self::inside::{READ_AND_WRITE, give, has_rights};
 use crate::launcher::Peer;
 
 pub(crate) use self::hotplug::{Access, Plugs};

@@ -466,10 +466,27 @@ async fn objects_that_a_guest_needs_are_missing() {
         environment.create_vm(name, "Always", disk(source)).await;
         environment.until_cause(name, id).await;
     }
-    let gpu = json!({"domain": {"devices": {"gpus": [{"name": "g", "deviceName": "d"}]}}});
-    environment.create_vm("gpu", "Always", gpu).await;
+    let gpu = json!({"name": "g", "claimName": "c", "requestName": "r"});
+    let claimed = json!({"domain": {"devices": {"gpus": [gpu]}}});
+    environment.create_vm("gpu", "Always", claimed).await;
     environment
         .until_cause("gpu", "feature-not-supported")
+        .await;
+    environment
+        .create_kind(
+            "kubevirt.io",
+            json!({
+                "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
+                "metadata": {"name": "kubevirt", "namespace": NAMESPACE},
+                "spec": {"configuration": {"permittedHostDevices": {}}},
+            }),
+        )
+        .await;
+    let card = json!({"name": "g", "deviceName": "example.com/card"});
+    let forbidden = json!({"domain": {"devices": {"gpus": [card]}}});
+    environment.create_vm("card", "Always", forbidden).await;
+    environment
+        .until_cause("card", "device-not-permitted")
         .await;
     environment.end().await;
 }
@@ -485,6 +502,7 @@ async fn pods_without_a_node_and_pods_that_do_not_start() {
             "3 Insufficient devices.kubevirt.io/kvm.",
             "device-missing",
         ),
+        ("card", "3 Insufficient example.com/card.", "device-missing"),
         ("taint", "3 node(s) had untolerated taint {a: b}.", "taint"),
         (
             "match",

@@ -11,7 +11,7 @@ use crate::Environment;
 
 impl Environment {
     /// Creates an object of any kind and group.
-    async fn create_kind(&self, group: &str, object: Value) {
+    pub(super) async fn create_kind(&self, group: &str, object: Value) {
         let version = object["apiVersion"].as_str().unwrap();
         let version = version.rsplit('/').next().unwrap();
         let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());

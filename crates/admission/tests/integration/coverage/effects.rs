@@ -14,7 +14,7 @@ use domain_xml::{
 };
 use kubevirt_api::VirtualMachineInstance;
 use launcher_pod::{Claim, ContainerDisks, Feature, Namespace, Settings, Surroundings};
-use model::Supported;
+use model::{AllocatedDevices, PciAddress, Supported};
 use net_plan::{Observed, PodInterface, PodRoute};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -143,6 +143,10 @@ fn facts(vmi: &VirtualMachineInstance, guest: &Guest) -> Facts {
     };
     let volumes = vmi.spec.volumes.iter().map(|one| &one.name);
     let interfaces = vmi.spec.domain.devices.interfaces.iter();
+    let variables = guest
+        .variables
+        .iter()
+        .map(|(name, value)| (&**name, &**value));
     Facts {
         acceleration: Acceleration::Kvm,
         direct_io: DirectIo::Supported,
@@ -156,6 +160,8 @@ fn facts(vmi: &VirtualMachineInstance, guest: &Guest) -> Facts {
                 mtu: 1500,
             })
             .collect(),
+        allocated: AllocatedDevices::of(variables).expect("addresses"),
+        virtual_functions: virtual_functions(vmi),
         smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: 10,
         free_page_reporting: true,
@@ -164,6 +170,18 @@ fn facts(vmi: &VirtualMachineInstance, guest: &Guest) -> Facts {
         cpus: (2..8).map(cpu).collect(),
         cells: vec![cell(0, 1), cell(1, 0)],
     }
+}
+
+/// Each SR-IOV interface of the VMI has a device.
+fn virtual_functions(vmi: &VirtualMachineInstance) -> BTreeMap<String, PciAddress> {
+    let interfaces = vmi.spec.domain.devices.interfaces.iter().enumerate();
+    let functions = interfaces.filter(|(_, interface)| interface.sriov.is_some());
+    let devices = functions.map(|(index, interface)| {
+        let address = format!("0000:65:02.{index}");
+        let address = PciAddress::parse(&address).expect("an address");
+        (interface.name.clone(), address)
+    });
+    devices.collect()
 }
 
 fn cpu(id: u32) -> HostCpu {

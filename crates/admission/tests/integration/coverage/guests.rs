@@ -12,6 +12,8 @@ pub(super) struct Guest {
     pub(super) object: Value,
     /// Volumes that are block devices.
     pub(super) devices: Vec<String>,
+    /// Variables of the pod that name its devices of the node.
+    pub(super) variables: Vec<(String, String)>,
 }
 
 pub(super) fn all() -> Vec<Guest> {
@@ -55,9 +57,13 @@ fn cases(of: &str, plain: &Value) -> Vec<Guest> {
         let volumes = row["facts"]["volumes"].as_object();
         let devices = volumes.into_iter().flatten();
         let devices = devices.filter(|(_, mode)| **mode == "block");
+        let variables = row["facts"]["variables"].as_object().into_iter().flatten();
+        let variables = variables
+            .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()));
         Guest {
             object,
             devices: devices.map(|(name, _)| name.clone()).collect(),
+            variables: variables.collect(),
         }
     });
     guests.collect()
@@ -76,8 +82,11 @@ fn examples() -> Vec<Guest> {
             }),
             _ => return None,
         };
-        let devices = Vec::new();
-        Some(Guest { object, devices })
+        Some(Guest {
+            object,
+            devices: Vec::new(),
+            variables: Vec::new(),
+        })
     });
     guests.collect()
 }

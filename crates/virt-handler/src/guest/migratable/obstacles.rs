@@ -9,9 +9,10 @@ use super::{Input, Obstacle, Reach};
 const HOST_MODEL: &str = "host-model";
 
 /// All checks, in order of precedence.
-const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 15] = [
+const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 16] = [
     interfaces,
     bound_interfaces,
+    virtual_functions,
     cpu_model,
     host_devices,
     sev,
@@ -70,6 +71,20 @@ fn bound_interfaces(input: &Input<'_>) -> Option<Obstacle> {
             format!(
                 "interface {name} is on a macvlan, whose hardware address cannot be in two pods of one \
                  node: use a network of type bridge"
+            ),
+        )
+    })
+}
+
+fn virtual_functions(input: &Input<'_>) -> Option<Obstacle> {
+    let interfaces = input.vmi.spec.domain.devices.interfaces.iter();
+    let mut functions = interfaces.filter(|interface| interface.sriov.is_some());
+    functions.next().map(|interface| {
+        obstacle(
+            Reason::InterfaceNotLiveMigratable,
+            format!(
+                "interface {} is a device of its host (SR-IOV)",
+                interface.name
             ),
         )
     })

@@ -56,6 +56,10 @@ fn each_obstacle_has_its_reason_and_prevents_storage_migration() {
             "HostDeviceNotLiveMigratable",
         ),
         (
+            domain(json!({"devices": {"interfaces": [{"name": "n", "sriov": {}}]}})),
+            "InterfaceNotLiveMigratable",
+        ),
+        (
             domain(json!({"launchSecurity": {"sev": {}}})),
             "SEVNotLiveMigratable",
         ),
