@@ -140,6 +140,11 @@ pub trait Network: Send + Sync + 'static {
         false
     }
 
+    /// Whether the restrictions set last are in place.
+    fn is_restricted(&self) -> BoxFuture<'_, Result<bool, Failure>> {
+        Box::pin(async { Ok(true) })
+    }
+
     /// Replaces all restrictions of pods. Only called if [`Network::has_policies`].
     fn restrict(&self, _: Vec<Restriction>) -> BoxFuture<'_, Result<(), Failure>> {
         Box::pin(async { Ok(()) })
@@ -253,6 +258,14 @@ impl Network for PodNetwork {
 
     fn has_policies(&self) -> bool {
         true
+    }
+
+    fn is_restricted(&self) -> BoxFuture<'_, Result<bool, Failure>> {
+        Box::pin(async move {
+            let found = Self::is_restricted(self).await;
+            let tried = "look at the restrictions of pods";
+            found.map_err(|error| Failure::of(Reason::FailedNetworkPolicies, tried, &error))
+        })
     }
 
     fn restrict(&self, restrictions: Vec<Restriction>) -> BoxFuture<'_, Result<(), Failure>> {

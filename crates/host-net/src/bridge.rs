@@ -14,6 +14,7 @@ use crate::{
 };
 
 const IFLA_BR_NF_CALL_IPTABLES: u16 = 36;
+const IFLA_BR_NF_CALL_IP6TABLES: u16 = 37;
 
 /// A bridge in a namespace shared with other programs, which may have made it.
 #[derive(Debug, Clone, Copy)]
@@ -95,6 +96,7 @@ impl Net {
             link.text(IFLA_INFO_KIND, "bridge");
             link.nest(IFLA_INFO_DATA, |data| {
                 data.attribute(IFLA_BR_NF_CALL_IPTABLES, &[1]);
+                data.attribute(IFLA_BR_NF_CALL_IP6TABLES, &[1]);
             });
         });
         self.change(&message, operation)

@@ -74,7 +74,6 @@ pub enum Match {
     OutputInterface(String),
     Source(Cidr),
     Destination(Cidr),
-    NotSource(Cidr),
     NotDestination(Cidr),
     /// Destination ports `first` to `last`, both included.
     DestinationPorts {
@@ -94,8 +93,10 @@ pub enum Match {
     },
     /// The destination of the connection was translated.
     DestinationWasTranslated,
-    /// The packet belongs to a connection that was let through, or is an error message about one.
-    Established,
+    /// The packet is from the end that accepted a connection.
+    Reply,
+    /// The packet is an error message about a connection.
+    Related,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

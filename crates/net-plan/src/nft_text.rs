@@ -85,7 +85,6 @@ impl fmt::Display for Match {
             Self::OutputInterface(name) => write!(f, "oifname \"{name}\""),
             Self::Source(cidr) => address(f, "saddr", cidr),
             Self::Destination(cidr) => address(f, "daddr", cidr),
-            Self::NotSource(cidr) => address(f, "saddr !=", cidr),
             Self::NotDestination(cidr) => address(f, "daddr !=", cidr),
             Self::DestinationPorts {
                 protocol,
@@ -109,7 +108,8 @@ impl fmt::Display for Match {
                 write!(f, "jhash ip saddr mod {many} seed {seed:#x} 0")
             }
             Self::DestinationWasTranslated => f.write_str("ct status dnat"),
-            Self::Established => f.write_str("ct state established,related"),
+            Self::Reply => f.write_str("ct direction reply"),
+            Self::Related => f.write_str("ct state related"),
         }
     }
 }

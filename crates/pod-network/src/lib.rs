@@ -23,7 +23,7 @@ pub use error::PodNetworkError;
 pub use net_plan::MacAddress;
 pub use net_plan::{Cidr, nft::Transport};
 pub use network::PodNetwork;
-pub use policies::{Allowed, Block, Connections, Ports, Restriction};
+pub use policies::{Allowed, Connections, Ports, Restriction};
 pub use secondary::{Attachment, Definition, DefinitionError};
 pub use services::{Choice, Forward, Front, Protocol, ServiceRange};
 pub use settings::Settings;

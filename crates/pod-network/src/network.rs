@@ -117,13 +117,28 @@ impl PodNetwork {
     /// Replaces all restrictions of pods by these.
     pub async fn restrict(&self, restrictions: Vec<Restriction>) -> Result<(), PodNetworkError> {
         self.on_host(move |shared, net| {
-            let name = shared.policy_table();
             if restrictions.is_empty() {
-                return Ok(net.delete_table(Family::Ip, &name)?);
+                return shared.delete_policies(net);
             }
-            net.replace_table(&policies::table(&name, &restrictions))?;
+            let name = shared.policy_table();
+            let site = policies::Site {
+                bridge: &shared.settings.bridge,
+                pods: shared.range.network,
+            };
+            net.replace_table(&policies::table(&name, site, &restrictions))?;
+            net.replace_table(&policies::table_of_ipv6(&name, site))?;
             let bridge = net.existing_link(&shared.settings.bridge)?;
             Ok(net.filter_bridged(&bridge)?)
+        })
+        .await
+    }
+
+    /// Whether the rules of [`Self::restrict`] exist: other programs may remove them.
+    pub async fn is_restricted(&self) -> Result<bool, PodNetworkError> {
+        self.on_host(|shared, net| {
+            let name = shared.policy_table();
+            let chains = net.base_chains(Family::Ip)?;
+            Ok(chains.iter().any(|chain| chain.table == name))
         })
         .await
     }
@@ -303,6 +318,13 @@ impl Shared {
 
     fn policy_table(&self) -> String {
         format!("{}_policies", self.settings.table)
+    }
+
+    fn delete_policies(&self, net: &mut Net) -> Result<(), PodNetworkError> {
+        for family in [Family::Ip, Family::Ip6] {
+            net.delete_table(family, &self.policy_table())?;
+        }
+        Ok(())
     }
 
     /// Routes the service range to the bridge: without a route the host sends no packet that could
@@ -521,7 +543,7 @@ impl Shared {
         }
         net.delete_table(Family::Ip, &self.settings.table)?;
         net.delete_table(Family::Ip, &self.service_table())?;
-        net.delete_table(Family::Ip, &self.policy_table())?;
+        self.delete_policies(net)?;
         self.delete_interfaces(net, |_| true)?;
         self.delete_bridges(net)?;
         self.addresses.erase()?;

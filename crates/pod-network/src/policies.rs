@@ -4,7 +4,7 @@
 //! the bridge, and packets that the host routes, with the addresses of both pods: those of services are
 //! translated before, and sources after. Connections of the host itself, and to it, are not restricted.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use net_plan::{
     Cidr,
@@ -32,16 +32,9 @@ pub enum Connections {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Allowed {
     /// `None` allows every peer.
-    pub peer: Option<Block>,
+    pub peer: Option<Cidr>,
     /// `None` allows every port, and packets without ports.
     pub ports: Option<Ports>,
-}
-
-/// A range of addresses without some parts of it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Block {
-    pub range: Cidr,
-    pub except: Vec<Cidr>,
 }
 
 /// Ports `first` to `last`, both included, of the connection's destination.
@@ -66,21 +59,74 @@ impl Peer {
             Self::Destination => Match::Destination(range),
         }
     }
+}
 
-    fn is_outside(self, range: Cidr) -> Match {
-        match self {
-            Self::Source => Match::NotSource(range),
-            Self::Destination => Match::NotDestination(range),
-        }
+/// The network that the tables belong to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Site<'a> {
+    pub(crate) bridge: &'a str,
+    pub(crate) pods: Cidr,
+}
+
+/// The rules for IPv6: the network has none, but pods have link-local addresses, which no policy names.
+pub(crate) fn table_of_ipv6(name: &str, site: Site<'_>) -> Table {
+    Table {
+        family: Family::Ip6,
+        name: name.to_owned(),
+        chains: vec![forward(vec![Rule {
+            matches: vec![Match::InputInterface(site.bridge.to_owned())],
+            action: Action::Drop,
+        }])],
     }
 }
 
-pub(crate) fn table(name: &str, restrictions: &[Restriction]) -> Table {
+fn forward(rules: Vec<Rule>) -> Chain {
+    Chain {
+        name: "forward".to_owned(),
+        hook: Some(Hook {
+            kind: HookKind::Filter,
+            point: HookPoint::Forward,
+            priority: 0,
+        }),
+        rules,
+    }
+}
+
+/// The range of addresses that more than one pod listens to.
+const MULTICAST: Cidr = Cidr {
+    address: IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)),
+    prefix_length: 4,
+};
+
+/// Packets to addresses of many pods: no rule for a pod matches them.
+fn to_many(site: Site<'_>) -> impl Iterator<Item = Rule> {
+    let hosts = u32::MAX.checked_shr(u32::from(site.pods.prefix_length));
+    let last = match site.pods.network().address {
+        IpAddr::V4(first) => first.to_bits() | hosts.unwrap_or(0),
+        IpAddr::V6(_) => u32::MAX,
+    };
+    let one = |address: Ipv4Addr| Cidr::v4(address, 32);
+    [MULTICAST, one(Ipv4Addr::BROADCAST), one(last.into())]
+        .into_iter()
+        .map(move |range| Rule {
+            matches: vec![
+                Match::InputInterface(site.bridge.to_owned()),
+                Match::Destination(range),
+            ],
+            action: Action::Drop,
+        })
+}
+
+pub(crate) fn table(name: &str, site: Site<'_>, restrictions: &[Restriction]) -> Table {
     let mut chains = Chains::default();
-    let mut rules = vec![Rule {
-        matches: vec![Match::Established],
+    let accept = |one| Rule {
+        matches: vec![one],
         action: Action::Accept,
-    }];
+    };
+    // Packets of the end that opened a connection have to be allowed one by one: it may be another pod with the
+    // address by now.
+    let mut rules = vec![accept(Match::Reply), accept(Match::Related)];
+    rules.extend(to_many(site));
     for Restriction {
         pod,
         ingress,
@@ -106,17 +152,8 @@ pub(crate) fn table(name: &str, restrictions: &[Restriction]) -> Table {
             }
         }
     }
-    let hook = Hook {
-        kind: HookKind::Filter,
-        point: HookPoint::Forward,
-        priority: 0,
-    };
     let mut all = chains.made;
-    all.push(Chain {
-        name: "forward".to_owned(),
-        hook: Some(hook),
-        rules,
-    });
+    all.push(forward(rules));
     Table {
         family: Family::Ip,
         name: name.to_owned(),
@@ -157,11 +194,8 @@ impl Chains {
 impl Allowed {
     fn rule(&self, peer: Peer) -> Rule {
         let mut matches = Vec::new();
-        if let Some(Block { range, except }) = &self.peer {
-            if range.prefix_length > 0 {
-                matches.push(peer.is_in(*range));
-            }
-            matches.extend(except.iter().map(|except| peer.is_outside(*except)));
+        if let Some(range) = self.peer.filter(|range| range.prefix_length > 0) {
+            matches.push(peer.is_in(range));
         }
         matches.extend(self.ports.map(|ports| Match::DestinationPorts {
             protocol: ports.protocol,
@@ -180,7 +214,11 @@ mod tests {
     use super::*;
 
     fn rules(restrictions: &[Restriction]) -> Vec<String> {
-        let table = table("t", restrictions);
+        let site = Site {
+            bridge: "br",
+            pods: "10.244.0.0/24".parse().unwrap(),
+        };
+        let table = table("t", site, restrictions);
         let lines = |chain: &Chain| {
             let name = chain.name.clone();
             let rules = chain.rules.iter();
@@ -189,16 +227,6 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         table.chains.iter().flat_map(lines).collect()
-    }
-
-    fn allowed(range: &str, except: &[&str], ports: Option<Ports>) -> Allowed {
-        Allowed {
-            peer: Some(Block {
-                range: range.parse().unwrap(),
-                except: except.iter().map(|one| one.parse().unwrap()).collect(),
-            }),
-            ports,
-        }
     }
 
     #[test]
@@ -213,27 +241,27 @@ mod tests {
             ingress,
             egress,
         };
-        let only = |one| Connections::Only(vec![one]);
+        let only = |peer: &str, ports| {
+            let peer = Some(peer.parse().unwrap());
+            Connections::Only(vec![Allowed { peer, ports }])
+        };
+        let outside = || only("192.0.2.0/24", None);
         let found = rules(&[
-            restriction(
-                2,
-                only(allowed("10.244.0.3/32", &[], Some(web))),
-                only(allowed("0.0.0.0/0", &["192.0.2.0/24"], None)),
-            ),
-            restriction(
-                3,
-                Connections::Free,
-                only(allowed("0.0.0.0/0", &["192.0.2.0/24"], None)),
-            ),
+            restriction(2, only("10.244.0.3/32", Some(web)), outside()),
+            restriction(3, Connections::Free, outside()),
         ]);
         assert_eq!(
             found,
             [
-                "allowed-0: ip daddr != 192.0.2.0/24 counter return",
+                "allowed-0: ip daddr 192.0.2.0/24 counter return",
                 "allowed-0: counter drop",
                 "allowed-1: ip saddr 10.244.0.3 tcp dport 80 counter return",
                 "allowed-1: counter drop",
-                "forward: ct state established,related counter accept",
+                "forward: ct direction reply counter accept",
+                "forward: ct state related counter accept",
+                "forward: iifname \"br\" ip daddr 224.0.0.0/4 counter drop",
+                "forward: iifname \"br\" ip daddr 255.255.255.255 counter drop",
+                "forward: iifname \"br\" ip daddr 10.244.0.255 counter drop",
                 "forward: ip saddr 10.244.0.2 ip daddr 10.244.0.2 counter accept",
                 "forward: ip saddr 10.244.0.2 counter jump allowed-0",
                 "forward: ip daddr 10.244.0.2 counter jump allowed-1",

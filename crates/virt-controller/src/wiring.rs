@@ -103,6 +103,16 @@ impl<'a> Wiring<'a> {
         self.register(store, watch);
     }
 
+    /// Calls `on_change` after each change of the configuration.
+    pub(crate) fn on_configuration(&mut self, on_change: impl Fn() + Send + 'static) {
+        let (mut changes, stop) = (self.cluster.changes(), self.stop.clone());
+        self.tasks.spawn(async move {
+            while let Some(Ok(())) = stop.run_until_cancelled(changes.changed()).await {
+                on_change();
+            }
+        });
+    }
+
     fn register<K: View>(
         &mut self,
         store: &Store<K>,

@@ -5,6 +5,7 @@
 #[path = "../both/mod.rs"]
 mod both;
 
+mod backups;
 mod bad_input;
 mod causes;
 mod chaos;

@@ -22,7 +22,7 @@ async fn waits_for(test: &TestNamespace, phase: &str) -> Value {
 }
 
 /// The directory of the claim's files on this host.
-async fn files_of(test: &TestNamespace, claim: &str) -> PathBuf {
+pub(crate) async fn files_of(test: &TestNamespace, claim: &str) -> PathBuf {
     let claims = test.objects("", "v1", "PersistentVolumeClaim");
     let claim = claims.get(claim).await.expect("read the claim");
     let volume = claim.data["spec"]["volumeName"].as_str().expect("a volume");

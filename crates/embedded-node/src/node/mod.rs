@@ -19,6 +19,7 @@ use crate::{
     devices::Devices,
     disk::{self, Disk},
     endpoint::{self, LogReaders},
+    pod::network_record,
     policies::{self, Policies},
     registration,
     services::{self, Services},
@@ -59,8 +60,15 @@ impl EmbeddedNode {
                 )
             })
             .map_err(|source| NodeError::Directory { dir: pods, source })?;
-        let dirs = pod_dirs(&settings.root);
-        let dirs = dirs.iter().map(|(uid, dir)| (uid.as_str(), dir.as_path()));
+        let pods_of_before = pod_dirs(&settings.root);
+        let leased = pods_of_before.iter().filter_map(|(uid, dir)| {
+            let addresses = network_record(dir)?.addresses;
+            Some((uid.clone(), policies::own_address(&addresses.ips)?))
+        });
+        let leased = leased.collect();
+        let dirs = pods_of_before
+            .iter()
+            .map(|(uid, dir)| (uid.as_str(), dir.as_path()));
         let devices =
             Devices::open(&settings.root, dirs).map_err(|source| NodeError::Directory {
                 dir: settings.root.clone(),
@@ -90,7 +98,7 @@ impl EmbeddedNode {
             node: Store::new(),
             storage: Storage::new(storage_recorder),
             services: Services::new(),
-            policies: Policies::new(),
+            policies: Policies::new(leased),
             node_changed: watch::Sender::new(()),
             devices,
             slots: Slots::default(),

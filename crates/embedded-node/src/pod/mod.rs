@@ -12,5 +12,5 @@ mod status;
 mod task;
 mod worker;
 
-pub(crate) use act::OBJECT_FILE;
+pub(crate) use act::{OBJECT_FILE, network_record};
 pub(crate) use worker::{Desired, run};

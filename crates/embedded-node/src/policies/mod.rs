@@ -2,7 +2,7 @@
 //!
 //! [`plan`] decides, this file reconciles. A pod starts once the rules for its address are in place.
 //!
-//! **Invariants**: no object is written; when nothing changed, no packet rule either.
+//! **Invariants**: no object is written; no packet rule either, unless it is missing.
 
 mod plan;
 #[cfg(test)]
@@ -13,6 +13,7 @@ use std::{
     fmt,
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
+    time::Duration,
 };
 
 use k8s_openapi::api::{core::v1::Namespace, networking::v1::NetworkPolicy};
@@ -28,6 +29,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{Failure, node::Shared};
 use plan::{Member, Planned};
 
+/// How often the rules are looked at.
+const AGAIN: Duration = Duration::from_mins(1);
+
 /// Caches of policies and namespaces, and the rules that follow from them.
 pub(crate) struct Policies {
     objects: Store<NetworkPolicy>,
@@ -42,12 +46,13 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    pub(crate) fn new() -> Self {
+    /// With the addresses of the pods that run: their status may lack them.
+    pub(crate) fn new(leased: HashMap<String, Ipv4Addr>) -> Self {
         Self {
             objects: Store::new(),
             namespaces: Store::new(),
             triggers: Triggers::new(),
-            leased: Mutex::default(),
+            leased: Mutex::new(leased),
             restricted: tokio::sync::Mutex::default(),
             told: Mutex::default(),
         }
@@ -75,21 +80,31 @@ impl fmt::Debug for Policies {
     }
 }
 
+/// The address of a pod that policies are about.
+pub(crate) fn own_address(addresses: &[IpAddr]) -> Option<Ipv4Addr> {
+    addresses.iter().find_map(|address| match address {
+        IpAddr::V4(address) => Some(*address),
+        IpAddr::V6(_) => None,
+    })
+}
+
 /// Restricts the pod with these addresses as the policies say, before its containers start.
 pub(crate) async fn protect(
     shared: &Shared,
     uid: &str,
     addresses: &[IpAddr],
 ) -> Result<(), Failure> {
-    let address = addresses.iter().find_map(|address| match address {
-        IpAddr::V4(address) => Some(*address),
-        IpAddr::V6(_) => None,
-    });
-    let Some(address) = address.filter(|_| shared.settings.network.has_policies()) else {
+    let Some(address) = own_address(addresses).filter(|_| shared.settings.network.has_policies())
+    else {
         return Ok(());
     };
     let state = &shared.policies;
-    state.leased.lock().insert(uid.to_owned(), address);
+    {
+        let mut leased = state.leased.lock();
+        // The pod that had the address before is detached, but may not be forgotten yet.
+        leased.retain(|_, other| *other != address);
+        leased.insert(uid.to_owned(), address);
+    }
     tokio::join!(
         state.objects.ready(),
         state.namespaces.ready(),
@@ -115,12 +130,13 @@ async fn restrict(shared: &Shared) -> Result<(), Failure> {
         too_large,
     } = planned(shared);
     tell(shared, &too_large);
-    if restricted.as_ref() == Some(&restrictions) {
+    let network = &shared.settings.network;
+    let is_set = restricted.as_ref() == Some(&restrictions);
+    if is_set && (restrictions.is_empty() || network.is_restricted().await?) {
         return Ok(());
     }
     // If this fails, what is set is not known.
     *restricted = None;
-    let network = &shared.settings.network;
     network.restrict(restrictions.clone()).await?;
     *restricted = Some(restrictions);
     Ok(())
@@ -230,7 +246,8 @@ impl Reconciler for Controller {
             }
             return Err(PolicyError(failure));
         }
-        Ok(Requeue::OnChange)
+        // Another program may remove the rules.
+        Ok(Requeue::After(AGAIN))
     }
 
     /// A reconcile is of all policies.

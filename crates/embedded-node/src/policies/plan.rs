@@ -1,30 +1,30 @@
 //! Pure planning: which connections the network policies allow to each pod.
 //!
 //! **Invariants**: a policy that cannot be carried out as a whole allows its pods nothing; a policy changes
-//! nothing in other namespaces.
+//! nothing in other namespaces; the work is bounded, whatever the policies say.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, Ipv4Addr},
 };
 
 use k8s_openapi::{
     api::{
         core::v1::{Namespace, Pod},
-        networking::v1::{
-            NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer,
-            NetworkPolicyPort,
-        },
+        networking::v1::{NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort},
     },
-    apimachinery::pkg::util::intstr::IntOrString,
+    apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
 };
-use pod_network::{Allowed, Block, Cidr, Connections, Ports, Restriction, Transport};
+use kubevirt_api::annotations;
+use pod_network::{Allowed, Cidr, Connections, Ports, Restriction, Transport};
 
 use crate::{selector::selects, slots};
 
-/// The packet rules that the policies of a namespace may need. Those of thousands of pods would slow down
-/// every packet.
+/// The packet rules that the policies of a namespace may need, and all of its rules as they are written. More would
+/// slow down every packet.
 const MOST_RULES: usize = 8192;
+/// The packet rules of all namespaces, which are set at once.
+const MOST_RULES_IN_ALL: usize = 4 * MOST_RULES;
 const INGRESS: &str = "Ingress";
 const EGRESS: &str = "Egress";
 
@@ -51,7 +51,10 @@ impl<'a> Member<'a> {
     /// their status may lack yet.
     pub(super) fn of(pod: &'a Pod, leased: &HashMap<String, Ipv4Addr>) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
-        if spec.host_network == Some(true) || slots::has_ended(pod) {
+        let annotations = pod.metadata.annotations.as_ref();
+        let is_elsewhere =
+            annotations.is_some_and(|all| all.contains_key(annotations::MULTUS_DEFAULT_NETWORK));
+        if spec.host_network == Some(true) || is_elsewhere || slots::has_ended(pod) {
             return None;
         }
         let uid = pod.metadata.uid.as_deref()?;
@@ -99,56 +102,51 @@ pub(super) fn plan(
         namespaces: namespaces.collect(),
         pods,
     };
-    let mut planned = Planned::default();
-    let mut known: HashMap<&str, BTreeSet<Vec<Allowed>>> = HashMap::new();
-    for pod in pods {
-        let selecting = policies.iter().filter(|policy| {
-            let selector = policy
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.pod_selector.as_ref());
-            policy.metadata.namespace.as_deref() == Some(pod.namespace)
-                && selector.is_none_or(|selector| selects(selector, pod.labels))
-        });
-        let selecting: Vec<&NetworkPolicy> = selecting.copied().collect();
-        if selecting.is_empty() {
-            continue;
-        }
-        planned.restrictions.push(Restriction {
-            pod: pod.address,
-            ingress: cluster.connections(INGRESS, pod, &selecting),
-            egress: cluster.connections(EGRESS, pod, &selecting),
-        });
-        let Some(Restriction {
-            ingress, egress, ..
-        }) = planned.restrictions.last_mut()
-        else {
-            continue;
-        };
-        // Pods with the same connections share their rules.
-        let known = known.entry(pod.namespace).or_default();
-        for connections in [ingress, egress] {
-            if let Connections::Only(allowed) = connections {
-                known.insert(allowed.clone());
-            }
-        }
-        if known.iter().map(Vec::len).sum::<usize>() > MOST_RULES {
-            planned.too_large.insert(pod.namespace.to_owned());
-        }
+    let mut by_namespace: BTreeMap<&str, Vec<&NetworkPolicy>> = BTreeMap::new();
+    for policy in policies {
+        let namespace = policy.metadata.namespace.as_deref().unwrap_or_default();
+        by_namespace.entry(namespace).or_default().push(policy);
     }
-    let too_large: HashSet<Ipv4Addr> = pods
-        .iter()
-        .filter(|pod| planned.too_large.contains(pod.namespace))
-        .map(|pod| pod.address)
-        .collect();
-    for restriction in &mut planned.restrictions {
-        if too_large.contains(&restriction.pod) {
-            restriction.ingress = Connections::Only(Vec::new());
-            restriction.egress = Connections::Only(Vec::new());
+    let mut planned = Planned::default();
+    // The small ones first: if there are too many rules, it is the large ones that are not carried out.
+    let mut sized = Vec::new();
+    for (namespace, policies) in by_namespace {
+        let restricted = cluster.namespace(namespace, &policies);
+        let count = restricted.as_ref().map_or(usize::MAX, |one| rules(one));
+        sized.push((count, namespace, policies, restricted));
+    }
+    sized.sort_by_key(|(count, namespace, ..)| (*count, *namespace));
+    let mut left = MOST_RULES_IN_ALL;
+    for (count, namespace, policies, restricted) in sized {
+        let rest = left.checked_sub(count).filter(|_| count <= MOST_RULES);
+        match restricted.zip(rest) {
+            Some((restricted, rest)) => {
+                left = rest;
+                planned.restrictions.extend(restricted);
+            }
+            None => {
+                planned.too_large.insert(namespace.to_owned());
+                planned
+                    .restrictions
+                    .extend(cluster.closed(namespace, &policies));
+            }
         }
     }
     planned.restrictions.sort();
     planned
+}
+
+/// How many packet rules these need. Pods with the same connections share them.
+fn rules(restrictions: &[Restriction]) -> usize {
+    let all = restrictions
+        .iter()
+        .flat_map(|one| [&one.ingress, &one.egress]);
+    let lists = all.filter_map(|connections| match connections {
+        Connections::Free => None,
+        Connections::Only(allowed) => Some(allowed),
+    });
+    let lists: BTreeSet<&Vec<Allowed>> = lists.collect();
+    lists.into_iter().map(Vec::len).sum()
 }
 
 /// What rules may name.
@@ -157,75 +155,142 @@ struct Cluster<'a> {
     pods: &'a [Member<'a>],
 }
 
-/// The peers of a rule.
-enum Peers<'a> {
-    All,
-    Some(Vec<Peer<'a>>),
+/// A policy whose peers are known.
+struct Resolved<'a> {
+    selector: Option<&'a LabelSelector>,
+    /// `None` leaves the direction free.
+    ingress: Option<Vec<Rule<'a>>>,
+    egress: Option<Vec<Rule<'a>>>,
 }
 
-enum Peer<'a> {
-    Pod(&'a Member<'a>),
-    Block(Block),
+struct Rule<'a> {
+    peers: Peers,
+    ports: &'a [NetworkPolicyPort],
+}
+
+enum Peers {
+    All,
+    Some(BTreeSet<Peer>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Peer {
+    /// The position in the list of pods.
+    Pod(usize),
+    Range(Cidr),
 }
 
 impl Cluster<'_> {
-    /// What the policies allow a pod in one direction.
-    fn connections(
+    /// The restrictions of a namespace; `None` if they are too many.
+    fn namespace(&self, name: &str, policies: &[&NetworkPolicy]) -> Option<Vec<Restriction>> {
+        let mut left = MOST_RULES;
+        let resolved: Option<Vec<Resolved<'_>>> = policies
+            .iter()
+            .map(|policy| self.resolved(name, policy, &mut left))
+            .collect();
+        let resolved = resolved?;
+        let mut all = Vec::new();
+        for pod in self.pods.iter().filter(|pod| pod.namespace == name) {
+            let selecting: Vec<&Resolved<'_>> =
+                resolved.iter().filter(|one| one.selects(pod)).collect();
+            if selecting.is_empty() {
+                continue;
+            }
+            let ingress = selecting.iter().map(|one| one.ingress.as_deref());
+            let egress = selecting.iter().map(|one| one.egress.as_deref());
+            all.push(Restriction {
+                pod: pod.address,
+                ingress: self.connections(ingress, Some(pod))?,
+                egress: self.connections(egress, None)?,
+            });
+        }
+        Some(all)
+    }
+
+    /// No connections for the pods that the policies select.
+    fn closed(&self, name: &str, policies: &[&NetworkPolicy]) -> Vec<Restriction> {
+        let is_selected = |pod: &&Member<'_>| {
+            let mut specs = policies.iter().filter_map(|policy| policy.spec.as_ref());
+            pod.namespace == name
+                && specs.any(|spec| {
+                    let selector = spec.pod_selector.as_ref();
+                    selector.is_none_or(|selector| selects(selector, pod.labels))
+                })
+        };
+        let pods = self.pods.iter().filter(is_selected);
+        pods.map(|pod| Restriction {
+            pod: pod.address,
+            ingress: Connections::Only(Vec::new()),
+            egress: Connections::Only(Vec::new()),
+        })
+        .collect()
+    }
+
+    /// `left` are the rules that the namespace may still have, each as often as it has peers and ports.
+    fn resolved<'p>(
         &self,
-        direction: &str,
-        pod: &Member<'_>,
-        policies: &[&NetworkPolicy],
-    ) -> Connections {
-        let specs = policies.iter().filter_map(|policy| policy.spec.as_ref());
-        let specs = specs.filter(|spec| {
+        own: &str,
+        policy: &'p NetworkPolicy,
+        left: &mut usize,
+    ) -> Option<Resolved<'p>> {
+        let Some(spec) = &policy.spec else {
+            return Some(Resolved {
+                selector: None,
+                ingress: None,
+                egress: None,
+            });
+        };
+        let has = |direction: &str| {
             let types = spec.policy_types.as_deref().unwrap_or_default();
             types.iter().any(|one| one == direction)
-        });
-        let mut is_restricted = false;
-        let mut allowed = BTreeSet::new();
-        for spec in specs {
-            is_restricted = true;
-            if direction == INGRESS {
-                for NetworkPolicyIngressRule { from, ports } in spec.ingress.iter().flatten() {
-                    let peers = self.peers(pod.namespace, from.as_deref());
-                    allowed.extend(self.rule(&peers, ports.as_deref(), Some(pod)));
-                }
-            } else {
-                for NetworkPolicyEgressRule { to, ports } in spec.egress.iter().flatten() {
-                    let peers = self.peers(pod.namespace, to.as_deref());
-                    allowed.extend(self.rule(&peers, ports.as_deref(), None));
-                }
-            }
-        }
-        if is_restricted {
-            Connections::Only(allowed.into_iter().collect())
-        } else {
-            Connections::Free
-        }
+        };
+        let mut rule = |peers: &Option<Vec<NetworkPolicyPeer>>,
+                        ports: &'p Option<Vec<NetworkPolicyPort>>| {
+            let peers = peers.as_deref().unwrap_or_default();
+            let ports = ports.as_deref().unwrap_or_default();
+            let written = peers.len().max(1).saturating_mul(ports.len().max(1));
+            *left = left.checked_sub(written)?;
+            let peers = self.peers(own, peers)?;
+            Some(Rule { peers, ports })
+        };
+        let ingress = spec.ingress.iter().flatten();
+        let ingress: Option<Vec<Rule<'p>>> =
+            ingress.map(|one| rule(&one.from, &one.ports)).collect();
+        let egress = spec.egress.iter().flatten();
+        let egress: Option<Vec<Rule<'p>>> = egress.map(|one| rule(&one.to, &one.ports)).collect();
+        Some(Resolved {
+            selector: spec.pod_selector.as_ref(),
+            ingress: Some(ingress?).filter(|_| has(INGRESS)),
+            egress: Some(egress?).filter(|_| has(EGRESS)),
+        })
     }
 
-    fn peers(&self, own: &str, peers: Option<&[NetworkPolicyPeer]>) -> Peers<'_> {
-        match peers {
-            None | Some([]) => Peers::All,
-            Some(peers) => {
-                Peers::Some(peers.iter().flat_map(|peer| self.peer(own, peer)).collect())
+    fn peers(&self, own: &str, peers: &[NetworkPolicyPeer]) -> Option<Peers> {
+        if peers.is_empty() {
+            return Some(Peers::All);
+        }
+        let mut all = BTreeSet::new();
+        for peer in peers {
+            self.add_peer(own, peer, &mut all);
+            if all.len() > MOST_RULES {
+                return None;
             }
         }
+        Some(Peers::Some(all))
     }
 
-    fn peer(&self, own: &str, peer: &NetworkPolicyPeer) -> Vec<Peer<'_>> {
+    fn add_peer(&self, own: &str, peer: &NetworkPolicyPeer, all: &mut BTreeSet<Peer>) {
         if let Some(block) = &peer.ip_block {
             let parse = |text: &str| text.parse::<Cidr>().ok();
-            // The pod network has IPv4 only, so another range allows nothing.
-            let range = parse(&block.cidr).filter(|range| range.address.is_ipv4());
             let except = block.except.iter().flatten();
             let except: Option<Vec<Cidr>> = except.map(|one| parse(one)).collect();
-            let block = range
-                .zip(except)
-                .map(|(range, except)| Block { range, except });
-            return block.map(Peer::Block).into_iter().collect();
+            // The pod network has IPv4 only, so another range allows nothing.
+            if let Some((range, except)) = parse(&block.cidr).zip(except) {
+                add_without(range, &except, all);
+            }
+            return;
         }
-        let is_selected = |member: &&Member<'_>| {
+        let is_selected = |member: &Member<'_>| {
             let namespace = match &peer.namespace_selector {
                 None => member.namespace == own,
                 Some(selector) => {
@@ -236,75 +301,104 @@ impl Cluster<'_> {
             let pod = peer.pod_selector.as_ref();
             namespace && pod.is_none_or(|selector| selects(selector, member.labels))
         };
-        let members = self.pods.iter().filter(is_selected);
-        members.map(Peer::Pod).collect()
+        let members = self.pods.iter().enumerate();
+        let selected = members.filter(|(_, member)| is_selected(member));
+        all.extend(selected.map(|(at, _)| Peer::Pod(at)));
     }
 
-    /// The connections of a rule. Names of ports are those of the pod that accepts them: `accepting`, or the
-    /// peer.
-    fn rule(
+    /// What policies allow in one direction; `None` if it is too much. Names of ports are those of the pod that
+    /// accepts connections: `accepting`, or the peer.
+    fn connections<'r>(
         &self,
-        peers: &Peers<'_>,
-        ports: Option<&[NetworkPolicyPort]>,
+        policies: impl Iterator<Item = Option<&'r [Rule<'r>]>>,
         accepting: Option<&Member<'_>>,
-    ) -> Vec<Allowed> {
-        let mut all = Vec::new();
-        let Some(ports) = ports.filter(|ports| !ports.is_empty()) else {
-            match peers {
-                Peers::All => all.push(Allowed {
-                    peer: None,
-                    ports: None,
-                }),
-                Peers::Some(peers) => all.extend(peers.iter().map(|peer| Allowed {
-                    peer: Some(peer.block()),
-                    ports: None,
-                })),
-            }
-            return all;
-        };
-        for port in ports {
-            let is_of_the_peer =
-                accepting.is_none() && matches!(port.port, Some(IntOrString::String(_)));
-            match peers {
-                Peers::All if is_of_the_peer => {
-                    all.extend(self.pods.iter().filter_map(|pod| {
-                        let ports = Some(number(port, Some(pod))?);
-                        let peer = Some(Peer::Pod(pod).block());
-                        Some(Allowed { peer, ports })
-                    }));
-                }
-                Peers::All => all.extend(number(port, accepting).map(|ports| Allowed {
-                    peer: None,
-                    ports: Some(ports),
-                })),
-                Peers::Some(peers) => all.extend(peers.iter().filter_map(|peer| {
-                    let of = accepting.or(match peer {
-                        Peer::Pod(pod) => Some(pod),
-                        Peer::Block(_) => None,
-                    });
-                    Some(Allowed {
-                        peer: Some(peer.block()),
-                        ports: Some(number(port, of)?),
-                    })
-                })),
+    ) -> Option<Connections> {
+        let mut is_restricted = false;
+        let mut allowed = BTreeSet::new();
+        let mut left = MOST_RULES;
+        for rules in policies.flatten() {
+            is_restricted = true;
+            for rule in rules {
+                self.allow(rule, accepting, (&mut allowed, &mut left))?;
             }
         }
-        all
+        Some(if is_restricted {
+            Connections::Only(allowed.into_iter().collect())
+        } else {
+            Connections::Free
+        })
+    }
+
+    fn allow(
+        &self,
+        rule: &Rule<'_>,
+        accepting: Option<&Member<'_>>,
+        (allowed, left): (&mut BTreeSet<Allowed>, &mut usize),
+    ) -> Option<()> {
+        let every = [None];
+        let ports: Vec<Option<&NetworkPolicyPort>> = if rule.ports.is_empty() {
+            every.to_vec()
+        } else {
+            rule.ports.iter().map(Some).collect()
+        };
+        for port in ports {
+            let named = port.is_some_and(|port| matches!(port.port, Some(IntOrString::String(_))));
+            let peers: Vec<Option<Peer>> = match &rule.peers {
+                Peers::All if named && accepting.is_none() => {
+                    (0..self.pods.len()).map(|at| Some(Peer::Pod(at))).collect()
+                }
+                Peers::All => vec![None],
+                Peers::Some(peers) => peers.iter().copied().map(Some).collect(),
+            };
+            *left = left.checked_sub(peers.len())?;
+            for peer in peers {
+                let pod = match peer {
+                    Some(Peer::Pod(at)) => self.pods.get(at),
+                    Some(Peer::Range(_)) | None => None,
+                };
+                let ports = match port.map(|port| number(port, accepting.or(pod))) {
+                    None => None,
+                    Some(Some(ports)) => Some(ports),
+                    // The pod has no port of that name.
+                    Some(None) => continue,
+                };
+                let peer = match peer {
+                    Some(Peer::Range(range)) => Some(range),
+                    Some(Peer::Pod(_)) => pod.map(|pod| Cidr::v4(pod.address, 32)),
+                    None => None,
+                };
+                allowed.insert(Allowed { peer, ports });
+            }
+        }
+        Some(())
     }
 }
 
-impl Peer<'_> {
-    fn block(&self) -> Block {
-        match self {
-            Self::Pod(pod) => Block {
-                range: Cidr {
-                    address: IpAddr::V4(pod.address),
-                    prefix_length: 32,
-                },
-                except: Vec::new(),
-            },
-            Self::Block(block) => block.clone(),
-        }
+impl Resolved<'_> {
+    fn selects(&self, pod: &Member<'_>) -> bool {
+        let selector = self.selector;
+        selector.is_none_or(|selector| selects(selector, pod.labels))
+    }
+}
+
+/// Adds the range without the exceptions, as ranges: each exception halves those that have it.
+fn add_without(range: Cidr, except: &[Cidr], all: &mut BTreeSet<Peer>) {
+    let IpAddr::V4(first) = range.network().address else {
+        return;
+    };
+    let except: Vec<Cidr> = except
+        .iter()
+        .copied()
+        .filter(|one| one.overlaps(&range))
+        .collect();
+    let is_inside = |one: &Cidr| one.prefix_length > range.prefix_length;
+    if except.is_empty() {
+        all.insert(Peer::Range(Cidr::v4(first, range.prefix_length)));
+    } else if except.iter().all(is_inside) && all.len() <= MOST_RULES {
+        let length = range.prefix_length + 1;
+        let second = first.to_bits() | 1 << (32 - u32::from(length));
+        add_without(Cidr::v4(first, length), &except, all);
+        add_without(Cidr::v4(second.into(), length), &except, all);
     }
 }
 

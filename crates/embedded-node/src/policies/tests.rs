@@ -60,11 +60,9 @@ fn planned(pods: &[Pod], policies: &[Value]) -> Planned {
 
 fn shown(connections: &Connections) -> String {
     let one = |allowed: &Allowed| {
-        let peer = allowed.peer.as_ref().map_or("all".to_owned(), |block| {
-            let except = block.except.iter().map(|one| format!(" -{one}"));
-            let range = block.range.to_string();
-            let range = range.strip_suffix("/32").unwrap_or(&range).to_owned();
-            range + &except.collect::<String>()
+        let peer = allowed.peer.map_or("all".to_owned(), |range| {
+            let range = range.to_string();
+            range.strip_suffix("/32").unwrap_or(&range).to_owned()
         });
         let ports = allowed.ports.map_or(String::new(), |ports| {
             let name = match ports.protocol {
@@ -113,7 +111,12 @@ fn rules_name_pods_namespaces_blocks_and_ports() {
         (json!([{"from": [{"namespaceSelector": team("c")}]}]), ""),
         (
             json!([{"from": [{"ipBlock": {"cidr": "192.0.2.0/24", "except": ["192.0.2.8/30"]}}]}]),
-            "192.0.2.0/24 -192.0.2.8/30",
+            "192.0.2.0/29; 192.0.2.12/30; 192.0.2.16/28; 192.0.2.32/27; 192.0.2.64/26; \
+             192.0.2.128/25",
+        ),
+        (
+            json!([{"from": [{"ipBlock": {"cidr": "192.0.2.0/30", "except": ["192.0.2.0/30"]}}]}]),
+            "",
         ),
         (
             json!([{"from": [{"ipBlock": {"cidr": "2001:db8::/32"}}]}]),
@@ -205,13 +208,55 @@ fn only_pods_with_an_address_of_their_own_take_part() {
 #[test]
 fn namespace_with_too_many_rules_gets_no_connections() {
     let ports: Vec<Value> = (1..=9000).map(|port| json!({"port": port})).collect();
-    let policy = json!({"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"],
-                        "ingress": [{"ports": ports}]});
-    let found = planned(&pods(), &[policy]);
-    assert!(found.too_large.contains("a"));
-    let [only] = found.restrictions.as_slice() else {
-        panic!("{} pods are restricted", found.restrictions.len());
+    let peers = vec![json!({"podSelector": {}, "namespaceSelector": {}}); 9000];
+    let except: Vec<String> = (0..9000_u32)
+        .map(|at| format!("{}/32", Ipv4Addr::from_bits(at * 128)))
+        .collect();
+    let block = json!({"ipBlock": {"cidr": "0.0.0.0/0", "except": except}});
+    for rule in [
+        json!({"ports": ports}),
+        json!({"from": peers, "ports": ports}),
+        json!({"from": peers}),
+        json!({"from": [block]}),
+    ] {
+        let policy = json!({"podSelector": {"matchLabels": {"app": "db"}},
+                            "policyTypes": ["Ingress"], "ingress": [rule]});
+        let found = planned(&pods(), &[policy]);
+        assert!(found.too_large.contains("a"));
+        let [only] = found.restrictions.as_slice() else {
+            panic!("{} pods are restricted", found.restrictions.len());
+        };
+        assert_eq!(only.ingress, Connections::Only(Vec::new()));
+        assert_eq!(only.egress, Connections::Only(Vec::new()));
+    }
+}
+
+#[test]
+fn large_namespaces_take_nothing_from_small_ones() {
+    let names: Vec<String> = (0..6).map(|at| format!("n{at}")).collect();
+    let pods: Vec<Pod> = names
+        .iter()
+        .zip(2..)
+        .map(|(name, last)| pod(name, "web", last))
+        .collect();
+    let of = |name: &String, count: u16| -> NetworkPolicy {
+        let ports: Vec<Value> = (1..=count).map(|port| json!({"port": port})).collect();
+        read(json!({"metadata": {"namespace": name, "name": "p"},
+            "spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"ports": ports}]}}))
     };
-    assert_eq!(only.ingress, Connections::Only(Vec::new()));
-    assert_eq!(only.egress, Connections::Only(Vec::new()));
+    let mut policies: Vec<NetworkPolicy> =
+        names.iter().skip(1).map(|name| of(name, 8000)).collect();
+    policies.push(of(&names[0], 10));
+    let none = HashMap::new();
+    let members: Vec<Member<'_>> = pods
+        .iter()
+        .filter_map(|pod| Member::of(pod, &none))
+        .collect();
+    let found = plan(&policies.iter().collect::<Vec<_>>(), &[], &members);
+    assert_eq!(found.too_large.iter().collect::<Vec<_>>(), ["n5"]);
+    assert_eq!(found.restrictions.len(), 6);
+    let Connections::Only(of_small) = &found.restrictions[0].ingress else {
+        panic!("{:?}", found.restrictions[0]);
+    };
+    assert_eq!(of_small.len(), 10);
 }

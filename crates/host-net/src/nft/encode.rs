@@ -53,9 +53,11 @@ const REGISTER_1: u32 = 1;
 const REGISTER_2: u32 = 2;
 
 const CONNECTION_STATE: u32 = 0;
+const CONNECTION_DIRECTION: u32 = 1;
+const REPLY: u8 = 1;
 const CONNECTION_STATUS: u32 = 2;
 /// Bits of a connection's state and status, in the byte order of this machine.
-const ESTABLISHED_OR_RELATED: u32 = 1 << 1 | 1 << 2;
+const RELATED: u32 = 1 << 2;
 const DESTINATION_TRANSLATED: u32 = 1 << 5;
 const RANDOM: u32 = 1;
 /// Result and flag of a route lookup: the type of the destination address.
@@ -194,7 +196,6 @@ fn matches(list: &mut Message, one: &Match) {
         }
         Match::Source(cidr) => address(list, cidr, End::Source, Comparison::Equal),
         Match::Destination(cidr) => address(list, cidr, End::Destination, Comparison::Equal),
-        Match::NotSource(cidr) => address(list, cidr, End::Source, Comparison::NotEqual),
         Match::NotDestination(cidr) => {
             address(list, cidr, End::Destination, Comparison::NotEqual);
         }
@@ -251,18 +252,26 @@ fn matches(list: &mut Message, one: &Match) {
         Match::DestinationWasTranslated => {
             connection(list, CONNECTION_STATUS, DESTINATION_TRANSLATED);
         }
-        Match::Established => connection(list, CONNECTION_STATE, ESTABLISHED_OR_RELATED),
+        Match::Reply => {
+            load_connection(list, CONNECTION_DIRECTION);
+            compare(list, Comparison::Equal, &[REPLY]);
+        }
+        Match::Related => connection(list, CONNECTION_STATE, RELATED),
     }
 }
 
 /// The connection has one of these bits.
 fn connection(list: &mut Message, key: u32, mask: u32) {
+    load_connection(list, key);
+    bits(list, &mask.to_ne_bytes());
+    compare(list, Comparison::NotEqual, &[0; 4]);
+}
+
+fn load_connection(list: &mut Message, key: u32) {
     expression(list, "ct", |data| {
         data.big_endian(1, REGISTER_1);
         data.big_endian(2, key);
     });
-    bits(list, &mask.to_ne_bytes());
-    compare(list, Comparison::NotEqual, &[0; 4]);
 }
 
 /// Interface names are compared with their zero padding.

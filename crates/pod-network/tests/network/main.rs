@@ -7,7 +7,7 @@ mod secondary;
 
 use std::{
     collections::HashSet,
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -16,7 +16,7 @@ use std::{
 use host_net::{NetError, NetworkNamespace, in_namespace};
 use net_plan::{Bridge, Cidr, MacAddress, nft::Family};
 use pod_network::{
-    Allowed, Block, Choice, Connections, Forward, Front, PodNetwork, Ports, Protocol, Restriction,
+    Allowed, Choice, Connections, Forward, Front, PodNetwork, Ports, Protocol, Restriction,
     Settings, Transport,
 };
 
@@ -233,10 +233,7 @@ async fn pods_have_only_the_connections_that_policies_allow() {
     let listener = listen(&b.namespace, 8080).await;
     let only = |peer: Ipv4Addr, port: u16| {
         Connections::Only(vec![Allowed {
-            peer: Some(Block {
-                range: Cidr::v4(peer, 32),
-                except: Vec::new(),
-            }),
+            peer: Some(Cidr::v4(peer, 32)),
             ports: Some(Ports {
                 protocol: Transport::Tcp,
                 first: port,
@@ -283,6 +280,14 @@ async fn pods_have_only_the_connections_that_policies_allow() {
             assert_eq!(source.is_some(), is_open, "{to:?} {restrictions:?}");
         }
     }
+    // By the link, and by addresses of many pods.
+    let closed = vec![restriction(to_b, nothing(), Connections::Free)];
+    for (restrictions, is_open) in [(vec![], true), (closed, false)] {
+        network.restrict(restrictions).await.unwrap();
+        assert_eq!(connects_by_link(&a, &b).await, is_open);
+        assert_eq!(reaches_many(&a, &b, [10, 9, 0, 255].into()).await, is_open);
+        assert_eq!(network.is_restricted().await.unwrap(), !is_open);
+    }
     // A pod reaches itself, and its host reaches it, whatever the policies.
     network
         .restrict(vec![restriction(to_b, nothing(), nothing())])
@@ -310,8 +315,68 @@ async fn pods_have_only_the_connections_that_policies_allow() {
             .is_some()
     );
     network.teardown().await.unwrap();
-    let chains = in_namespace(host.namespace.clone(), |net| net.base_chains(Family::Ip)).await;
-    assert!(chains.unwrap().is_empty());
+    for family in [Family::Ip, Family::Ip6] {
+        let chains = in_namespace(host.namespace.clone(), move |net| net.base_chains(family)).await;
+        assert!(chains.unwrap().is_empty());
+    }
+}
+
+/// The link-local address of a pod's interface, and the number of the interface.
+async fn address_of_link(pod: &Pod) -> (Ipv6Addr, u32) {
+    in_namespace(pod.namespace.clone(), |_| {
+        let all = std::fs::read_to_string("/proc/thread-self/net/if_inet6");
+        let all = all.map_err(NetError::Socket)?;
+        let line = all.lines().find(|line| line.ends_with("eth0")).unwrap();
+        let mut words = line.split_whitespace();
+        let bits = u128::from_str_radix(words.next().unwrap(), 16).unwrap();
+        let index = u32::from_str_radix(words.next().unwrap(), 16).unwrap();
+        Ok((Ipv6Addr::from_bits(bits), index))
+    })
+    .await
+    .unwrap()
+}
+
+/// Whether one pod opens a connection to another by its link-local address.
+async fn connects_by_link(from: &Pod, to: &Pod) -> bool {
+    let ((address, _), (_, interface)) = (address_of_link(to).await, address_of_link(from).await);
+    let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+    let listener = in_namespace(to.namespace.clone(), move |_| {
+        TcpListener::bind(any).map_err(NetError::Socket)
+    });
+    let listener = listener.await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let to = SocketAddrV6::new(address, port, 0, interface);
+    in_namespace(from.namespace.clone(), move |_| {
+        // An address is not usable until nobody else has claimed it.
+        let mut tries = 0..5;
+        Ok(tries.any(|_| TcpStream::connect_timeout(&to.into(), Duration::from_secs(1)).is_ok()))
+    })
+    .await
+    .unwrap()
+}
+
+/// Whether a packet to an address of many pods arrives.
+async fn reaches_many(from: &Pod, to: &Pod, address: Ipv4Addr) -> bool {
+    let socket = in_namespace(to.namespace.clone(), |_| {
+        let socket = UdpSocket::bind("0.0.0.0:0").map_err(NetError::Socket)?;
+        let patience = Some(Duration::from_secs(3));
+        socket
+            .set_read_timeout(patience)
+            .map_err(NetError::Socket)?;
+        Ok(socket)
+    });
+    let socket = socket.await.unwrap();
+    let port = socket.local_addr().unwrap().port();
+    in_namespace(from.namespace.clone(), move |_| {
+        let sender = UdpSocket::bind("0.0.0.0:0").map_err(NetError::Socket)?;
+        sender.set_broadcast(true).map_err(NetError::Socket)?;
+        sender
+            .send_to(b"x", (address, port))
+            .map_err(NetError::Socket)?;
+        Ok(socket.recv(&mut [0]).is_ok())
+    })
+    .await
+    .unwrap()
 }
 
 #[tokio::test]

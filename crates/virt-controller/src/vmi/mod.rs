@@ -22,6 +22,7 @@ mod vsock;
 use kube::Client;
 use kube::runtime::watcher;
 use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use launcher_pod::PodError;
 use reasons::Reason;
 use reconcile::{
@@ -44,6 +45,7 @@ use crate::wiring::Wiring;
 
 const POD: &str = "pod";
 const QUOTA: &str = "resourcequota";
+const CONFIGURATION: &str = "configuration";
 
 #[derive(Clone)]
 struct Controller {
@@ -73,6 +75,14 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         if let Some(owner) = Key::of_controller(pod, VirtualMachineInstance::KIND) {
             queue.add(owner, POD);
         }
+    });
+
+    let (queue, all) = (gate.clone(), vmis.clone());
+    // What the configuration has forbidden, it may permit now.
+    wiring.on_configuration(move || {
+        let waiting = all.list().into_iter();
+        let waiting = waiting.filter(|vmi| matches!(vmi.phase(), Phase::Unset | Phase::Pending));
+        queue.add_all(waiting.map(|vmi| Key::of(&*vmi)), CONFIGURATION);
     });
 
     let namespaces: Store<Namespace> = Store::new();

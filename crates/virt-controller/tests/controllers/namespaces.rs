@@ -98,12 +98,51 @@ async fn quotas_on_limits_set_limits_of_pods() {
     cluster.end().await;
 }
 
+fn installations(cluster: &TestCluster) -> Api<DynamicObject> {
+    let kind = kube::api::GroupVersionKind::gvk("kubevirt.io", "v1", "KubeVirt");
+    let kind = kube::api::ApiResource::from_gvk(&kind);
+    Api::namespaced_with(cluster.client.clone(), NAMESPACE, &kind)
+}
+
+#[tokio::test(start_paused = true)]
+async fn vm_starts_once_its_device_is_permitted() {
+    let cluster = TestCluster::new().await;
+    let permitted = |devices: Value| {
+        json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
+            "metadata": {"name": "kubevirt", "namespace": NAMESPACE},
+            "spec": {"configuration": {"permittedHostDevices": {"pciHostDevices": devices}}},
+        })
+    };
+    cluster.create(permitted(json!([]))).await;
+    cluster.advance(Duration::from_secs(1)).await;
+    let card = json!({"name": "card", "deviceName": "example.com/card"});
+    let guest = json!({"domain": {"devices": {"gpus": [card]}, "memory": {"guest": "64Mi"}}});
+    cluster
+        .create(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"name": "a", "namespace": NAMESPACE},
+            "spec": {"runStrategy": "Always", "template": {"spec": guest}},
+        }))
+        .await;
+    cluster.events_of("FailedCreate").await;
+    cluster.advance(Duration::from_mins(30)).await;
+    assert!(cluster.writes_to("/pods").is_empty());
+    let selected = json!([{"pciVendorSelector": "10DE:1EB8", "resourceName": "example.com/card"}]);
+    let (parameters, change) = (PatchParams::default(), Patch::Merge(permitted(selected)));
+    let begin = tokio::time::Instant::now();
+    let api = installations(&cluster);
+    api.patch("kubevirt", &parameters, &change).await.unwrap();
+    cluster.wait_for_printable("a", "Running").await;
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    cluster.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn new_pods_follow_the_latest_configuration() {
     let cluster = TestCluster::new().await;
-    let kind = kube::api::GroupVersionKind::gvk("kubevirt.io", "v1", "KubeVirt");
-    let kind = kube::api::ApiResource::from_gvk(&kind);
-    let api = Api::<DynamicObject>::namespaced_with(cluster.client.clone(), NAMESPACE, &kind);
+    let api = installations(&cluster);
     let written = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"},
         "spec": {"configuration": {
