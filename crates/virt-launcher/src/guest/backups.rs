@@ -4,8 +4,8 @@
 //!
 //! **Invariant**: a backup is reported as done only when all of it is on disk. One that failed or was cancelled
 //! leaves no file, unless the storage refuses to remove it. A backup that a restart of libvirtd or of this
-//! launcher has interrupted is reported as neither: the handler requests it again, and it begins anew, or
-//! cancels it.
+//! launcher has interrupted, or whose job does not end, is reported as neither: the handler requests it again, and it
+//! begins anew, or cancels it.
 
 use error_chain::error_chain;
 use launcher_channel::{BackupPlan, BackupReport, BackupStage, DomainState, Quiesce};
