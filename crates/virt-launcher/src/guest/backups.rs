@@ -154,8 +154,9 @@ impl Guest {
         let report = self.agent.report();
         let freeze = report.and_then(|report| report.freeze);
         if freeze.as_deref() == Some(FROZEN) {
-            // Whoever has frozen it thaws it.
-            return Freezer::None(Quiesce::Succeeded);
+            return skipped(
+                "its file systems are frozen by another request, which may thaw them at any time",
+            );
         }
         Freezer::Agent(agent.caller())
     }
