@@ -129,7 +129,10 @@ pub(super) fn advance(
         }
         return;
     };
-    if let Some(quiesce) = &report.quiesce {
+    // Before the end the field is the request.
+    if let Some(quiesce) = &report.quiesce
+        && !report.stage.is_running()
+    {
         status.quiesce_status = Some(quiesce_status(quiesce).as_str().to_owned());
     }
     match &report.stage {
@@ -298,7 +301,7 @@ mod tests {
         assert_eq!(next(&before, &old), told());
         let found = next(&before, &running(30));
         assert_eq!(found["backupMsg"], "30 % of the data is copied");
-        assert_eq!(found["quiesceStatus"], "Succeeded");
+        assert_eq!(found["quiesceStatus"], Value::Null);
         assert_eq!(found["completed"], Value::Null);
 
         let found = next(&before, &own(done()));
