@@ -30,6 +30,9 @@ use super::{
 /// The reason if the target is also a disk of the guest.
 const OWN_CLAIM: &str = "the claim is also a volume of the guest; name another one";
 
+/// The reason if a name would lead out of the volume.
+const BAD_NAMES: &str = "the names of the backup are not file names; make it under another name";
+
 impl Pass<'_> {
     /// Brings the volume, and once the status names the backup, has the launcher make it.
     pub(super) async fn back_up(&self, volume: &str, next: &mut Plugged) -> Result<(), BringError> {
@@ -48,6 +51,14 @@ impl Pass<'_> {
         }
         let plan = plan(self.vmi, volume, status, state);
         if report_of(state, &plan).is_some() {
+            return Ok(());
+        }
+        if plan.path().is_none() {
+            let failure = Failure {
+                reason: Reason::BackupInProgress,
+                message: BAD_NAMES.to_owned(),
+            };
+            next.failures.insert(volume.to_owned(), failure);
             return Ok(());
         }
         let directory = plan.directory.clone();
@@ -78,6 +89,9 @@ impl Pass<'_> {
             return false;
         };
         let plan = plan(self.vmi, volume, status, state);
+        if plan.path().is_none() {
+            return true;
+        }
         match report_of(state, &plan).map(|report| &report.stage) {
             // Its end is not in the status yet: another end may follow.
             Some(BackupStage::Done { .. }) if status.completed != Some(true) => return false,

@@ -140,15 +140,7 @@ impl BackupRun {
 
     async fn back_up(&self, freezer: Freezer) -> Result<BackupStage, BackupError> {
         self.end_earlier().await?;
-        self.with_files(|files| {
-            // Not its volume, which has to be there.
-            match std::fs::create_dir(&files.directory) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
-            files.remove()
-        })
-        .await?;
+        self.with_files(Files::prepare).await?;
         let xml = backup_xml::render(&self.copies().await?)?;
         // What an earlier job has left would look like the end of this one.
         self.connection.take_ended_job(&self.domain).await?;
