@@ -214,6 +214,11 @@ fn copy_is_followed_until_its_claim_has_left() {
         (&begun, attached("MountedToPod", &failed()), "Detach"),
         (&begun, leaving(&failed()), "Kept"),
         (&begun, detached(failed()), "Failed: no space"),
+        (
+            &begun,
+            detached(report(&json!({"completed": true}))),
+            "Failed: the copy ended without a disk",
+        ),
     ] {
         check(&seen(backup, &guest), expected);
     }
