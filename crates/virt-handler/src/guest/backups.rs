@@ -33,6 +33,9 @@ const OWN_CLAIM: &str = "the claim is also a volume of the guest; name another o
 /// The reason if a name would lead out of the volume.
 const BAD_NAMES: &str = "the names of the backup are not file names; make it under another name";
 
+const OLD_LAUNCHER: &str =
+    "the guest's launcher is of an earlier version; restart or migrate the VM";
+
 impl Pass<'_> {
     /// Brings the volume, and once the status names the backup, has the launcher make it.
     pub(super) async fn back_up(&self, volume: &str, next: &mut Plugged) -> Result<(), BringError> {
@@ -46,7 +49,7 @@ impl Pass<'_> {
             next.retry_in.get_or_insert(plugged::RETRY);
             return Ok(());
         };
-        if is_own_claim(self.vmi, volume) {
+        if is_own_claim(self.vmi, volume) || !state.takes_backups {
             return Ok(());
         }
         let plan = plan(self.vmi, volume, status, state);
@@ -89,7 +92,7 @@ impl Pass<'_> {
             return false;
         };
         let plan = plan(self.vmi, volume, status, state);
-        if plan.path().is_none() {
+        if plan.path().is_none() || !state.takes_backups {
             return true;
         }
         match report_of(state, &plan).map(|report| &report.stage) {
@@ -123,7 +126,7 @@ pub(super) fn advance(
     vmi: &VirtualMachineInstance,
     next: &mut VirtualMachineInstanceStatus,
     plugged: &Plugged,
-    state: &GuestState,
+    state: Option<&GuestState>,
     now: &Time,
 ) {
     let tracking = next.changed_block_tracking.as_mut();
@@ -134,6 +137,13 @@ pub(super) fn advance(
     let volume = backup_volume(status.backup_name.as_deref().unwrap_or_default());
     if is_own_claim(vmi, &volume) {
         end(status, Err(OWN_CLAIM), now);
+        return;
+    }
+    let Some(state) = state else {
+        return;
+    };
+    if !state.takes_backups {
+        end(status, Err(OLD_LAUNCHER), now);
         return;
     }
     let plan = plan(vmi, &volume, status, state);
@@ -287,6 +297,7 @@ mod tests {
         };
         GuestState {
             backup: Some(Box::new(report)),
+            takes_backups: true,
             ..GuestState::default()
         }
     }
@@ -294,7 +305,7 @@ mod tests {
     fn next(vmi: &VirtualMachineInstance, state: &GuestState) -> Value {
         let mut status = vmi.status.clone().unwrap();
         let now = Time(NOW.parse().unwrap());
-        advance(vmi, &mut status, &Plugged::default(), state, &now);
+        advance(vmi, &mut status, &Plugged::default(), Some(state), &now);
         json!(status.changed_block_tracking.unwrap().backup_status)
     }
 
@@ -308,7 +319,11 @@ mod tests {
         );
         let own = |stage| state(DIRECTORY, stage, Quiesce::Succeeded);
         let running = |percent| own(BackupStage::Running { percent });
-        assert_eq!(next(&before, &GuestState::default()), told());
+        let idle = GuestState {
+            takes_backups: true,
+            ..GuestState::default()
+        };
+        assert_eq!(next(&before, &idle), told());
         // An earlier backup of the same name.
         let done = || BackupStage::Done { bytes: 7 };
         let old = state("b-20261126-030000", done(), Quiesce::Succeeded);
@@ -343,6 +358,19 @@ mod tests {
             let ended = vmi("c", &found);
             assert_eq!(next(&ended, &own(done())), found);
         }
+    }
+
+    #[test]
+    fn launcher_of_an_earlier_version_ends_the_backup() {
+        let before = vmi("c", &told());
+        let earlier: GuestState = serde_json::from_value(json!({})).unwrap();
+        let found = next(&before, &earlier);
+        assert_eq!((&found["failed"], &found["backupMsg"]), (&json!(true), &json!(OLD_LAUNCHER)));
+        // Its state is not known yet.
+        let mut status = before.status.clone().unwrap();
+        let now = Time(NOW.parse().unwrap());
+        advance(&before, &mut status, &Plugged::default(), None, &now);
+        assert_eq!(Some(status), before.status);
     }
 
     #[test]
