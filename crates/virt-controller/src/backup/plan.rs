@@ -16,7 +16,7 @@ pub(super) enum Step {
     AddFinalizer,
     /// Adds the claim to the guest's utility volumes.
     Attach,
-    /// Tells virt-handler which backup to make.
+    /// Requests the backup of virt-handler.
     Begin,
     /// Removes the claim from the guest's utility volumes.
     Detach,

@@ -49,7 +49,7 @@ async fn wait_for(cluster: &TestCluster, kind: &str, reason: &str) -> Value {
     condition(cluster, kind).await
 }
 
-/// What virt-handler is told, and what it reports; null if nothing.
+/// What is requested of virt-handler, and what it reports; null if nothing.
 async fn report(cluster: &TestCluster) -> Value {
     let vmi = json!(cluster.vmis().get("a").await.unwrap());
     vmi["status"]["changedBlockTracking"]["backupStatus"].clone()
@@ -101,9 +101,9 @@ async fn is_clean(cluster: &TestCluster) {
 async fn back_up(cluster: &TestCluster) {
     create(cluster, of_vm()).await;
     begin(cluster).await;
-    let told = report(cluster).await;
-    assert!(told["startTimestamp"].is_string(), "{told}");
-    assert_eq!(told["completed"], Value::Null);
+    let request = report(cluster).await;
+    assert!(request["startTimestamp"].is_string(), "{request}");
+    assert_eq!(request["completed"], Value::Null);
     write(cluster, json!({"backupMsg": "30 % of the data is copied"})).await;
     let done = json!({
         "completed": true, "quiesceStatus": "Succeeded", "backupMsg": "directory d",

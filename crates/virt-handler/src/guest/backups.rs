@@ -279,7 +279,7 @@ mod tests {
         .unwrap()
     }
 
-    fn told() -> Value {
+    fn requested() -> Value {
         json!({"backupName": "b", "startTimestamp": "2026-11-27T03:00:00Z"})
     }
 
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn status_follows_the_launcher() {
-        let before = vmi("c", &told());
+        let before = vmi("c", &requested());
         let wanted = plugged::wanted(&before);
         assert_eq!(
             wanted[backup_volume("b").as_str()],
@@ -323,11 +323,11 @@ mod tests {
             takes_backups: true,
             ..GuestState::default()
         };
-        assert_eq!(next(&before, &idle), told());
+        assert_eq!(next(&before, &idle), requested());
         // An earlier backup of the same name.
         let done = || BackupStage::Done { bytes: 7 };
         let old = state("b-20261126-030000", done(), Quiesce::Succeeded);
-        assert_eq!(next(&before, &old), told());
+        assert_eq!(next(&before, &old), requested());
         let found = next(&before, &running(30));
         assert_eq!(found["backupMsg"], "30 % of the data is copied");
         assert_eq!(found["quiesceStatus"], Value::Null);
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn launcher_of_an_earlier_version_ends_the_backup() {
-        let before = vmi("c", &told());
+        let before = vmi("c", &requested());
         let earlier: GuestState = serde_json::from_value(json!({})).unwrap();
         let found = next(&before, &earlier);
         assert_eq!((&found["failed"], &found["backupMsg"]), (&json!(true), &json!(OLD_LAUNCHER)));
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn claim_of_the_guest_is_no_target() {
-        let found = next(&vmi("root", &told()), &GuestState::default());
+        let found = next(&vmi("root", &requested()), &GuestState::default());
         assert_eq!(found["failed"], true);
         assert_eq!(found["backupMsg"], OWN_CLAIM);
     }
@@ -384,7 +384,7 @@ mod tests {
     fn plan_has_the_disks_and_whether_the_guest_helps() {
         let volume = backup_volume("b");
         let quiesces = |quiesce: Value| {
-            let mut status = told();
+            let mut status = requested();
             status["quiesceStatus"] = quiesce;
             let vmi = vmi("c", &status);
             let plan = plan(
@@ -401,6 +401,6 @@ mod tests {
         };
         assert!(quiesces(Value::Null) && quiesces(json!("Succeeded")));
         assert!(!quiesces(json!("Skipped")));
-        assert!(begun(&vmi("c", &told()), "other").is_none());
+        assert!(begun(&vmi("c", &requested()), "other").is_none());
     }
 }
