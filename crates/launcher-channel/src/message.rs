@@ -183,6 +183,9 @@ pub struct GuestState {
     /// The last backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<Box<BackupReport>>,
+    /// A launcher of an earlier version closes the connection when it gets a request for a backup.
+    #[serde(default)]
+    pub takes_backups: bool,
 }
 
 /// Whether the guest sees a cable in an interface.

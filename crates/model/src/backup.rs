@@ -1,10 +1,13 @@
 //! Backups of running guests: what is copied, and the names that virt-controller and virt-handler have to agree
 //! on.
 
+use std::borrow::Cow;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::vmi::UtilityVolumeType;
 use kubevirt_api::vmi_status::VirtualMachineInstanceBackupStatus;
+use sha2::{Digest as _, Sha256};
 
 use crate::{Guest, Storage, Target};
 
@@ -12,6 +15,8 @@ use crate::{Guest, Storage, Target};
 const VOLUME_SUFFIX: &str = "-backup-target-pvc";
 /// Bytes of the name of a backup in other names, which are names of directories, too.
 const MAX_NAME: usize = 200;
+/// Digits of the hash of a longer name.
+const HASH: usize = 16;
 
 /// The name of the volume that receives a backup.
 pub fn backup_volume(backup: &str) -> String {
@@ -25,9 +30,18 @@ pub fn backup_directory(backup: &str, start: &Time) -> String {
     format!("{}{time}", short(backup))
 }
 
-/// Names of objects are ASCII.
-fn short(name: &str) -> &str {
-    name.get(..MAX_NAME).unwrap_or(name)
+/// Long names are cut, and stay different by a hash.
+fn short(name: &str) -> Cow<'_, str> {
+    if name.len() <= MAX_NAME {
+        return Cow::Borrowed(name);
+    }
+    let hash: String = hex::encode(Sha256::digest(name.as_bytes()))
+        .chars()
+        .take(HASH)
+        .collect();
+    let mut ends = (0..MAX_NAME - HASH).rev();
+    let kept = ends.find_map(|end| name.get(..end)).unwrap_or_default();
+    Cow::Owned(format!("{kept}-{hash}"))
 }
 
 /// Whether the volume is to receive a backup, by the spec.
@@ -80,6 +94,8 @@ mod tests {
     #[test]
     fn names_are_short_enough_for_directories() {
         let long = "n".repeat(253);
+        let other = format!("{}o", "n".repeat(252));
+        let whole = "n".repeat(MAX_NAME);
         let start = Time("2026-11-27T02:37:05Z".parse().unwrap());
         assert_eq!(backup_volume("nightly"), "nightly-backup-target-pvc");
         assert_eq!(
@@ -88,6 +104,14 @@ mod tests {
         );
         assert!(backup_volume(&long).len() < 255);
         assert!(backup_directory(&long, &start).len() < 255);
+        assert_ne!(backup_volume(&long), backup_volume(&other));
+        assert_ne!(
+            backup_directory(&long, &start),
+            backup_directory(&other, &start)
+        );
+        assert_eq!(backup_volume(&whole), format!("{whole}{VOLUME_SUFFIX}"));
+        assert_eq!(short(&long).len(), MAX_NAME);
+        assert!(short(&"ä".repeat(200)).len() <= MAX_NAME);
     }
 
     #[test]

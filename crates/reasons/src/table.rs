@@ -551,7 +551,7 @@ reasons! {
             "The guest ended before its backup did.",
             "Create another backup once the guest runs.";
         BackupInProgress: Transient,
-            "A backup of the guest is in progress; dumps and migrations wait.",
+            "A backup of the guest is in progress: memory dumps wait, migrations are refused.",
             "Wait for the end of the backup, or delete it.";
         QuiesceSucceeded: NotNeeded,
             "The guest wrote its caches to disk before its disks were copied.",

@@ -18,7 +18,8 @@ pub(super) fn utility_volumes(update: &Update<'_>) -> Vec<Violation> {
         &update.old.spec.utility_volumes,
         &update.new.spec.utility_volumes,
     );
-    if is_by_user(update) || new.is_empty() {
+    // What is there already does not block other changes once its gate is off.
+    if is_by_user(update) || new.is_empty() || old == new {
         return Vec::new();
     }
     let gate = "UtilityVolumes";

@@ -68,10 +68,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
     wiring.caches.guests.on_change(move |vmi| {
         let key = Key::of(vmi);
         let of_namespace = all.in_namespace(&key.namespace).into_iter();
-        let concerned = of_namespace.filter(|one| {
-            let vm = observe::vm_of(one, &known);
-            !observe::is_settled(one) && vm.as_deref() == Some(key.name.as_str())
-        });
+        let concerned = of_namespace.filter(|one| observe::is_concerned(one, vmi, &known));
         queue.add_all(concerned.map(|one| Key::of(one.as_ref())), VMI);
     });
     let controller = Controller {

@@ -21,7 +21,7 @@ use crate::view::Guest;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Observed {
     pub(super) backup: Arc<VirtualMachineBackup>,
-    /// The VM, unless it is that of a tracker that does not exist.
+    /// The VM; `None` if it is that of a tracker that does not exist, and no guest has anything of the backup.
     pub(super) vm: Option<String>,
     /// The VMI of the VM.
     pub(super) guest: Option<Arc<Guest>>,
@@ -68,8 +68,7 @@ impl Observed {
 
     /// What virt-handler reports about the backup.
     pub(super) fn report(&self) -> Option<&VirtualMachineInstanceBackupStatus> {
-        let report = self.guest.as_ref()?.status.backup.as_deref()?;
-        (report.backup_name.as_deref() == Some(self.name())).then_some(report)
+        report_of(self.guest.as_ref()?, &self.backup)
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -115,7 +114,7 @@ pub(super) fn is_settled(backup: &VirtualMachineBackup) -> bool {
 }
 
 /// The VM of a backup; `None` while its tracker does not exist.
-pub(super) fn vm_of(
+fn vm_of(
     backup: &VirtualMachineBackup,
     trackers: &Store<VirtualMachineBackupTracker>,
 ) -> Option<String> {
@@ -128,11 +127,68 @@ pub(super) fn vm_of(
     Some(tracker.spec.source.name.clone())
 }
 
+fn report_of<'a>(
+    guest: &'a Guest,
+    backup: &VirtualMachineBackup,
+) -> Option<&'a VirtualMachineInstanceBackupStatus> {
+    let name = backup.metadata.name.as_deref().unwrap_or_default();
+    let report = guest.status.backup.as_deref()?;
+    let is_own = report.backup_name.as_deref() == Some(name) && !has_other_claim(guest, backup);
+    is_own.then_some(report)
+}
+
+/// Whether the volume of the backup has another claim: that of an earlier backup of the same name.
+fn has_other_claim(guest: &Guest, backup: &VirtualMachineBackup) -> bool {
+    let volume = backup_volume(backup.metadata.name.as_deref().unwrap_or_default());
+    let claim = backup.spec.pvc_name.as_deref().unwrap_or_default();
+    let mut volumes = guest.utility_volumes.iter();
+    volumes.any(|one| one.name == volume && one.claim_name != claim)
+}
+
+/// Whether the guest has anything of the backup.
+pub(super) fn holds(guest: &Guest, backup: &VirtualMachineBackup) -> bool {
+    if has_other_claim(guest, backup) {
+        return false;
+    }
+    let volume = backup_volume(backup.metadata.name.as_deref().unwrap_or_default());
+    let mut volumes = guest.utility_volumes.iter();
+    let mut known = guest.status.volumes.iter();
+    volumes.any(|one| one.name == volume)
+        || known.any(|one| one.name == volume && one.hotplug_volume.is_some())
+        || report_of(guest, backup).is_some()
+}
+
+/// Whether a change of the guest matters to the backup. A tracker may be deleted during a backup.
+pub(super) fn is_concerned(
+    backup: &VirtualMachineBackup,
+    guest: &Guest,
+    trackers: &Store<VirtualMachineBackupTracker>,
+) -> bool {
+    let is_of_vm =
+        || vm_of(backup, trackers).is_none_or(|vm| guest.metadata.name.as_ref() == Some(&vm));
+    !is_settled(backup) && (is_of_vm() || holds(guest, backup))
+}
+
 impl Controller {
+    /// The guest that has something of the backup of a tracker, even if the tracker is gone.
+    fn holder(&self, key: &Key, backup: &VirtualMachineBackup) -> Option<Arc<Guest>> {
+        if backup.spec.source.kind != VirtualMachineBackupTracker::KIND {
+            return None;
+        }
+        let mut guests = self.vmis.in_namespace(&key.namespace).into_iter();
+        guests.find(|guest| holds(guest, backup))
+    }
+
     pub(super) fn observe(&self, key: &Key, backup: Arc<VirtualMachineBackup>) -> Observed {
-        let vm = vm_of(&backup, &self.trackers);
         let named = |name: &str| Key::new(key.namespace.as_str(), name);
-        let guest = vm.as_deref().and_then(|vm| self.vmis.get(&named(vm)));
+        let (vm, guest) = match self.holder(key, &backup) {
+            Some(guest) => (guest.metadata.name.clone(), Some(guest)),
+            None => {
+                let vm = vm_of(&backup, &self.trackers);
+                let guest = vm.as_deref().and_then(|vm| self.vmis.get(&named(vm)));
+                (vm, guest)
+            }
+        };
         let claim = backup.spec.pvc_name.as_deref().unwrap_or_default();
         let claim = self.volumes.claims.get(&named(claim), key);
         let target = match claim {

@@ -16,7 +16,7 @@ pub(super) enum Step {
     AddFinalizer,
     /// Adds the claim to the guest's utility volumes.
     Attach,
-    /// Tells virt-handler which backup to make.
+    /// Requests the backup of virt-handler.
     Begin,
     /// Removes the claim from the guest's utility volumes.
     Detach,
@@ -193,14 +193,20 @@ fn follow(observed: &Observed) -> Plan {
         }
     }
     if has_failed(report) {
-        let message = report.backup_msg.clone().unwrap_or_default();
-        return failed(Reason::Failed, message);
+        return failed(Reason::Failed, failure(report));
     }
     Plan::state(Progress::Complete)
 }
 
 fn has_failed(report: &Report) -> bool {
-    report.failed == Some(true)
+    report.failed == Some(true) || (report.completed == Some(true) && report.volumes.is_empty())
+}
+
+fn failure(report: &Report) -> String {
+    if report.failed != Some(true) {
+        return "the copy ended without a disk".to_owned();
+    }
+    report.backup_msg.clone().unwrap_or_default()
 }
 
 /// Whether the guest was to write its caches to disk, and did not.

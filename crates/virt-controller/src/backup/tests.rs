@@ -6,7 +6,7 @@ use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::backup::VirtualMachineBackup;
 use serde_json::{Value, json};
 
-use super::observe::{Observed, Target};
+use super::observe::{Observed, Target, holds};
 use super::plan::{Plan, Progress, plan};
 use super::status::render;
 use crate::view::Guest;
@@ -214,6 +214,11 @@ fn copy_is_followed_until_its_claim_has_left() {
         (&begun, attached("MountedToPod", &failed()), "Detach"),
         (&begun, leaving(&failed()), "Kept"),
         (&begun, detached(failed()), "Failed: no space"),
+        (
+            &begun,
+            detached(report(&json!({"completed": true}))),
+            "Failed: the copy ended without a disk",
+        ),
     ] {
         check(&seen(backup, &guest), expected);
     }
@@ -222,6 +227,20 @@ fn copy_is_followed_until_its_claim_has_left() {
         ..seen(&begun, &none)
     };
     check(&gone, lost);
+}
+
+/// Of an earlier backup of the same name, whose volume has another claim.
+#[test]
+fn report_of_another_backup_does_not_count() {
+    let none = json!({});
+    let done = report(&json!({"completed": true, "volumes": [{"volumeName": "root"}]}));
+    let mut other = attached("MountedToPod", &done);
+    let own = seen(&none, &other);
+    assert!(own.report().is_some() && holds(own.guest.as_ref().unwrap(), &own.backup));
+    other["spec"]["utilityVolumes"][0]["claimName"] = json!("other");
+    let foreign = seen(&none, &other);
+    assert!(!holds(foreign.guest.as_ref().unwrap(), &foreign.backup));
+    check(&foreign, "waits: another backup of VM vm is in progress");
 }
 
 #[test]

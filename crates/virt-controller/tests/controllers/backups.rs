@@ -49,7 +49,7 @@ async fn wait_for(cluster: &TestCluster, kind: &str, reason: &str) -> Value {
     condition(cluster, kind).await
 }
 
-/// What virt-handler is told, and what it reports; null if nothing.
+/// What is requested of virt-handler, and what it reports; null if nothing.
 async fn report(cluster: &TestCluster) -> Value {
     let vmi = json!(cluster.vmis().get("a").await.unwrap());
     vmi["status"]["changedBlockTracking"]["backupStatus"].clone()
@@ -101,9 +101,9 @@ async fn is_clean(cluster: &TestCluster) {
 async fn back_up(cluster: &TestCluster) {
     create(cluster, of_vm()).await;
     begin(cluster).await;
-    let told = report(cluster).await;
-    assert!(told["startTimestamp"].is_string(), "{told}");
-    assert_eq!(told["completed"], Value::Null);
+    let request = report(cluster).await;
+    assert!(request["startTimestamp"].is_string(), "{request}");
+    assert_eq!(request["completed"], Value::Null);
     write(cluster, json!({"backupMsg": "30 % of the data is copied"})).await;
     let done = json!({
         "completed": true, "quiesceStatus": "Succeeded", "backupMsg": "directory d",
@@ -199,28 +199,57 @@ async fn backup_of_a_guest_that_ends_has_failed() {
     cluster.end().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn tracker_without_a_checkpoint_gets_a_full_backup() {
-    let cluster = with_guest().await;
+fn of_tracker() -> Value {
     let source = json!({
         "apiGroup": "backup.kubevirt.io", "kind": "VirtualMachineBackupTracker", "name": "t",
     });
-    create(&cluster, json!({"source": source, "pvcName": CLAIM})).await;
-    let waits = wait_for(&cluster, "Progressing", "Initializing").await;
-    assert_eq!(
-        waits["message"],
-        "there is no VirtualMachineBackupTracker t"
-    );
+    json!({"source": source, "pvcName": CLAIM})
+}
+
+fn trackers(cluster: &TestCluster) -> Api<VirtualMachineBackupTracker> {
+    Api::namespaced(cluster.client.clone(), NAMESPACE)
+}
+
+async fn create_tracker(cluster: &TestCluster) {
     let tracker: VirtualMachineBackupTracker = serde_json::from_value(json!({
         "metadata": {"name": "t", "namespace": NAMESPACE},
         "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "a"}},
     }))
     .unwrap();
-    let trackers = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let parameters = PostParams::default();
-    trackers.create(&parameters, &tracker).await.unwrap();
+    let created = trackers(cluster).create(&parameters, &tracker).await;
+    created.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn tracker_without_a_checkpoint_gets_a_full_backup() {
+    let cluster = with_guest().await;
+    create(&cluster, of_tracker()).await;
+    let waits = wait_for(&cluster, "Progressing", "Initializing").await;
+    assert_eq!(
+        waits["message"],
+        "there is no VirtualMachineBackupTracker t"
+    );
+    create_tracker(&cluster).await;
     begin(&cluster).await;
     wait_for(&cluster, "Progressing", "Initiated").await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletion_of_the_tracker_leaves_nothing_in_the_guest() {
+    let cluster = with_guest().await;
+    create_tracker(&cluster).await;
+    create(&cluster, of_tracker()).await;
+    begin(&cluster).await;
+    wait_for(&cluster, "Progressing", "Initiated").await;
+    let parameters = DeleteParams::default();
+    trackers(&cluster).delete("t", &parameters).await.unwrap();
+    let done = json!({"completed": true, "volumes": [{"volumeName": "root"}]});
+    write(&cluster, done).await;
+    detach(&cluster).await;
+    wait_for(&cluster, "Complete", "Completed").await;
+    is_clean(&cluster).await;
     cluster.end().await;
 }
 

@@ -30,6 +30,12 @@ use super::{
 /// The reason if the target is also a disk of the guest.
 const OWN_CLAIM: &str = "the claim is also a volume of the guest; name another one";
 
+/// The reason if a name would lead out of the volume.
+const BAD_NAMES: &str = "the names of the backup are not file names; make it under another name";
+
+const OLD_LAUNCHER: &str =
+    "the guest's launcher is of an earlier version; restart or migrate the VM";
+
 impl Pass<'_> {
     /// Brings the volume, and once the status names the backup, has the launcher make it.
     pub(super) async fn back_up(&self, volume: &str, next: &mut Plugged) -> Result<(), BringError> {
@@ -43,11 +49,19 @@ impl Pass<'_> {
             next.retry_in.get_or_insert(plugged::RETRY);
             return Ok(());
         };
-        if is_own_claim(self.vmi, volume) {
+        if is_own_claim(self.vmi, volume) || !state.takes_backups {
             return Ok(());
         }
         let plan = plan(self.vmi, volume, status, state);
         if report_of(state, &plan).is_some() {
+            return Ok(());
+        }
+        if plan.path().is_none() {
+            let failure = Failure {
+                reason: Reason::BackupInProgress,
+                message: BAD_NAMES.to_owned(),
+            };
+            next.failures.insert(volume.to_owned(), failure);
             return Ok(());
         }
         let directory = plan.directory.clone();
@@ -78,6 +92,9 @@ impl Pass<'_> {
             return false;
         };
         let plan = plan(self.vmi, volume, status, state);
+        if plan.path().is_none() || !state.takes_backups {
+            return true;
+        }
         match report_of(state, &plan).map(|report| &report.stage) {
             // Its end is not in the status yet: another end may follow.
             Some(BackupStage::Done { .. }) if status.completed != Some(true) => return false,
@@ -109,7 +126,7 @@ pub(super) fn advance(
     vmi: &VirtualMachineInstance,
     next: &mut VirtualMachineInstanceStatus,
     plugged: &Plugged,
-    state: &GuestState,
+    state: Option<&GuestState>,
     now: &Time,
 ) {
     let tracking = next.changed_block_tracking.as_mut();
@@ -122,6 +139,13 @@ pub(super) fn advance(
         end(status, Err(OWN_CLAIM), now);
         return;
     }
+    let Some(state) = state else {
+        return;
+    };
+    if !state.takes_backups {
+        end(status, Err(OLD_LAUNCHER), now);
+        return;
+    }
     let plan = plan(vmi, &volume, status, state);
     let Some(report) = report_of(state, &plan) else {
         if let Some(failure) = plugged.failures.get(&volume) {
@@ -129,7 +153,10 @@ pub(super) fn advance(
         }
         return;
     };
-    if let Some(quiesce) = &report.quiesce {
+    // Before the end the field is the request.
+    if let Some(quiesce) = &report.quiesce
+        && !report.stage.is_running()
+    {
         status.quiesce_status = Some(quiesce_status(quiesce).as_str().to_owned());
     }
     match &report.stage {
@@ -252,7 +279,7 @@ mod tests {
         .unwrap()
     }
 
-    fn told() -> Value {
+    fn requested() -> Value {
         json!({"backupName": "b", "startTimestamp": "2026-11-27T03:00:00Z"})
     }
 
@@ -270,6 +297,7 @@ mod tests {
         };
         GuestState {
             backup: Some(Box::new(report)),
+            takes_backups: true,
             ..GuestState::default()
         }
     }
@@ -277,13 +305,13 @@ mod tests {
     fn next(vmi: &VirtualMachineInstance, state: &GuestState) -> Value {
         let mut status = vmi.status.clone().unwrap();
         let now = Time(NOW.parse().unwrap());
-        advance(vmi, &mut status, &Plugged::default(), state, &now);
+        advance(vmi, &mut status, &Plugged::default(), Some(state), &now);
         json!(status.changed_block_tracking.unwrap().backup_status)
     }
 
     #[test]
     fn status_follows_the_launcher() {
-        let before = vmi("c", &told());
+        let before = vmi("c", &requested());
         let wanted = plugged::wanted(&before);
         assert_eq!(
             wanted[backup_volume("b").as_str()],
@@ -291,14 +319,18 @@ mod tests {
         );
         let own = |stage| state(DIRECTORY, stage, Quiesce::Succeeded);
         let running = |percent| own(BackupStage::Running { percent });
-        assert_eq!(next(&before, &GuestState::default()), told());
+        let idle = GuestState {
+            takes_backups: true,
+            ..GuestState::default()
+        };
+        assert_eq!(next(&before, &idle), requested());
         // An earlier backup of the same name.
         let done = || BackupStage::Done { bytes: 7 };
         let old = state("b-20261126-030000", done(), Quiesce::Succeeded);
-        assert_eq!(next(&before, &old), told());
+        assert_eq!(next(&before, &old), requested());
         let found = next(&before, &running(30));
         assert_eq!(found["backupMsg"], "30 % of the data is copied");
-        assert_eq!(found["quiesceStatus"], "Succeeded");
+        assert_eq!(found["quiesceStatus"], Value::Null);
         assert_eq!(found["completed"], Value::Null);
 
         let found = next(&before, &own(done()));
@@ -329,8 +361,21 @@ mod tests {
     }
 
     #[test]
+    fn launcher_of_an_earlier_version_ends_the_backup() {
+        let before = vmi("c", &requested());
+        let earlier: GuestState = serde_json::from_value(json!({})).unwrap();
+        let found = next(&before, &earlier);
+        assert_eq!((&found["failed"], &found["backupMsg"]), (&json!(true), &json!(OLD_LAUNCHER)));
+        // Its state is not known yet.
+        let mut status = before.status.clone().unwrap();
+        let now = Time(NOW.parse().unwrap());
+        advance(&before, &mut status, &Plugged::default(), None, &now);
+        assert_eq!(Some(status), before.status);
+    }
+
+    #[test]
     fn claim_of_the_guest_is_no_target() {
-        let found = next(&vmi("root", &told()), &GuestState::default());
+        let found = next(&vmi("root", &requested()), &GuestState::default());
         assert_eq!(found["failed"], true);
         assert_eq!(found["backupMsg"], OWN_CLAIM);
     }
@@ -339,7 +384,7 @@ mod tests {
     fn plan_has_the_disks_and_whether_the_guest_helps() {
         let volume = backup_volume("b");
         let quiesces = |quiesce: Value| {
-            let mut status = told();
+            let mut status = requested();
             status["quiesceStatus"] = quiesce;
             let vmi = vmi("c", &status);
             let plan = plan(
@@ -356,6 +401,6 @@ mod tests {
         };
         assert!(quiesces(Value::Null) && quiesces(json!("Succeeded")));
         assert!(!quiesces(json!("Skipped")));
-        assert!(begun(&vmi("c", &told()), "other").is_none());
+        assert!(begun(&vmi("c", &requested()), "other").is_none());
     }
 }

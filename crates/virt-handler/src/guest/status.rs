@@ -121,10 +121,11 @@ pub(crate) fn desired(
             }
             let plugged = input.plugged.cloned().unwrap_or_default();
             let unknown = GuestState::default();
-            let state = state.unwrap_or(&unknown);
+            let known = state;
+            let state = known.unwrap_or(&unknown);
             let at_start = &prepared.volumes;
             status.volume_status = plugged::volume_status(vmi, at_start, &plugged, state, now);
-            backups::advance(vmi, &mut status, &plugged, state, now);
+            backups::advance(vmi, &mut status, &plugged, known, now);
         }
     }
     status

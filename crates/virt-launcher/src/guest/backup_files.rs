@@ -49,8 +49,23 @@ impl Files {
         self.directory.join(backup_file(volume))
     }
 
+    /// Makes the directory, and empties it of what an attempt has left.
+    pub(super) fn prepare(&self) -> io::Result<()> {
+        // Not its volume, which has to be there.
+        match fs::create_dir(&self.directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        self.remove()
+    }
+
     /// Removes what an attempt has left, the manifest first.
-    pub(super) fn remove(&self) -> io::Result<()> {
+    fn remove(&self) -> io::Result<()> {
+        // Others may write to the claim, and a link would lead out of it.
+        if !fs::symlink_metadata(&self.directory)?.is_dir() {
+            let message = "something else has the name of the backup's directory";
+            return Err(io::Error::other(message));
+        }
         remove(&self.directory.join(BACKUP_MANIFEST))?;
         flush_directory(&self.directory)?;
         remove(&self.directory.join(BACKUP_DRAFT))?;
@@ -177,6 +192,27 @@ mod tests {
         files.discard().unwrap();
         assert!(!files.directory.exists());
         files.discard().unwrap();
+    }
+
+    #[test]
+    fn link_in_place_of_the_directory_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let other = directory.path().join("other");
+        let files = Files {
+            directory: directory.path().join("b"),
+            volumes: vec!["root".to_owned()],
+        };
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join(BACKUP_MANIFEST), "1").unwrap();
+        std::os::unix::fs::symlink(&other, &files.directory).unwrap();
+        for refused in [files.prepare(), files.discard()] {
+            let message = refused.unwrap_err().to_string();
+            assert!(message.starts_with("something else"), "{message}");
+        }
+        assert!(other.join(BACKUP_MANIFEST).exists());
+        fs::remove_file(&files.directory).unwrap();
+        files.prepare().unwrap();
+        assert!(files.directory.is_dir());
     }
 
     #[test]

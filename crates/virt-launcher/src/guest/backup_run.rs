@@ -78,6 +78,20 @@ enum BackupError {
     Storage(#[from] io::Error),
 }
 
+impl BackupError {
+    /// Whether nothing is known about the job: the handler requests the backup again, or cancels it, and either ends
+    /// the job first.
+    fn interrupts(&self) -> bool {
+        match self {
+            Self::Libvirt(error) => {
+                error.is_closed() || matches!(error, libvirt::Error::TimedOut { .. })
+            }
+            Self::Earlier => true,
+            _ => false,
+        }
+    }
+}
+
 /// How the copy ended.
 enum Copied {
     Whole { quiesced: bool },
@@ -92,8 +106,7 @@ impl BackupRun {
         };
         let stage = match made {
             Ok(stage) => Some(stage),
-            Err(BackupError::Libvirt(error)) if error.is_closed() => None,
-            Err(error) => Some(BackupStage::Failed(error_chain(&error))),
+            Err(error) => self.end_of(&error).await,
         };
         if matches!(stage, Some(BackupStage::Failed(_) | BackupStage::Cancelled))
             && let Err(error) = self.with_files(Files::discard).await
@@ -106,17 +119,28 @@ impl BackupRun {
         self.note(Note::Ended(stage)).await;
     }
 
+    /// The end of a backup that met an error; `None` while its job may still write.
+    async fn end_of(&self, error: &BackupError) -> Option<BackupStage> {
+        let left = if error.interrupts() {
+            Some(error_chain(error))
+        } else {
+            let ended = self.end_earlier().await;
+            ended.err().map(|left| error_chain(&left))
+        };
+        if let Some(left) = left {
+            tracing::warn!(
+                error = error_chain(error),
+                left,
+                "a backup was interrupted, and its job may still run"
+            );
+            return None;
+        }
+        Some(BackupStage::Failed(error_chain(error)))
+    }
+
     async fn back_up(&self, freezer: Freezer) -> Result<BackupStage, BackupError> {
         self.end_earlier().await?;
-        self.with_files(|files| {
-            // Not its volume, which has to be there.
-            match std::fs::create_dir(&files.directory) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
-            files.remove()
-        })
-        .await?;
+        self.with_files(Files::prepare).await?;
         let xml = backup_xml::render(&self.copies().await?)?;
         // What an earlier job has left would look like the end of this one.
         self.connection.take_ended_job(&self.domain).await?;
@@ -221,7 +245,14 @@ impl BackupRun {
         let mut reported = 0;
         let mut deadline = None;
         loop {
-            let job = self.connection.disk_job(&self.domain).await?;
+            let job = match self.connection.disk_job(&self.domain).await {
+                // QEMU waits for its storage, and copies on after that.
+                Err(libvirt::Error::TimedOut { .. }) if !self.cancel.is_cancelled() => {
+                    sleep(POLL).await;
+                    continue;
+                }
+                job => job?,
+            };
             if job.phase != JobPhase::Running || !job.is_backup {
                 break;
             }
@@ -305,6 +336,23 @@ mod tests {
         assert!(matches!(late, Quiesce::Failed(_)), "{late:?}");
         let refused = quiesce(Err("no".to_owned()), short);
         assert_eq!(refused, Quiesce::Failed("no".to_owned()));
+    }
+
+    #[test]
+    fn backup_has_no_end_while_its_job_may_run() {
+        let timed_out = libvirt::Error::TimedOut {
+            procedure: "p",
+            limit: POLL,
+        };
+        for (error, expected) in [
+            (BackupError::Libvirt(libvirt::Error::Closed), true),
+            (BackupError::Libvirt(timed_out), true),
+            (BackupError::Earlier, true),
+            (BackupError::NoDisk, false),
+            (BackupError::Job("no space".to_owned()), false),
+        ] {
+            assert_eq!(error.interrupts(), expected, "{error}");
+        }
     }
 
     #[test]

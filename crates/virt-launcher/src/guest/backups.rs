@@ -4,8 +4,8 @@
 //!
 //! **Invariant**: a backup is reported as done only when all of it is on disk. One that failed or was cancelled
 //! leaves no file, unless the storage refuses to remove it. A backup that a restart of libvirtd or of this
-//! launcher has interrupted is reported as neither: the handler requests it again, and it begins anew, or
-//! cancels it.
+//! launcher has interrupted, or whose job does not end, is reported as neither: the handler requests it again, and it
+//! begins anew, or cancels it.
 
 use error_chain::error_chain;
 use launcher_channel::{BackupPlan, BackupReport, BackupStage, DomainState, Quiesce};
@@ -154,8 +154,9 @@ impl Guest {
         let report = self.agent.report();
         let freeze = report.and_then(|report| report.freeze);
         if freeze.as_deref() == Some(FROZEN) {
-            // Whoever has frozen it thaws it.
-            return Freezer::None(Quiesce::Succeeded);
+            return skipped(
+                "its file systems are frozen by another request, which may thaw them at any time",
+            );
         }
         Freezer::Agent(agent.caller())
     }

@@ -218,6 +218,7 @@ impl Guest {
                 .filter(|_| alive)
                 .cloned()
                 .map(Box::new),
+            takes_backups: true,
             disks: if alive {
                 self.disks.attached()
             } else {

@@ -1,7 +1,7 @@
 //! Obstacles to a migration other than disks.
 
-use kubevirt_api::annotations;
-use model::{Guest, Target};
+use kubevirt_api::{VirtualMachineInstance, annotations};
+use model::{Guest, Target, backup_volume, is_backup_volume, last_backup};
 use reasons::Reason;
 
 use super::{Input, Obstacle, Reach};
@@ -184,12 +184,26 @@ fn dedicated_cpus(input: &Input<'_>) -> Option<Obstacle> {
 /// The other pod would need an attachment pod of its own.
 fn hotplugged(input: &Input<'_>) -> Option<Obstacle> {
     let status = input.vmi.status.as_ref()?;
-    let mut volumes = status.volume_status.iter();
-    let volume = volumes.find(|volume| volume.hotplug_volume.is_some())?;
+    let volumes = status.volume_status.iter();
+    let plugged = volumes.filter(|volume| volume.hotplug_volume.is_some());
+    let (targets, others): (Vec<_>, Vec<_>) =
+        plugged.partition(|volume| receives_backup(input.vmi, &volume.name));
+    // It lasts longer than a backup.
+    let Some(volume) = others.first() else {
+        let target = targets.first()?;
+        let message = format!("volume {} receives a backup", target.name);
+        return Some(obstacle(Reason::BackupInProgress, message));
+    };
     Some(obstacle(
         Reason::HotplugNotLiveMigratable,
         format!("volume {} was attached while the guest runs", volume.name),
     ))
+}
+
+/// The volume may still leave the pod when it has left the spec.
+fn receives_backup(vmi: &VirtualMachineInstance, volume: &str) -> bool {
+    let name = last_backup(vmi).and_then(|status| status.backup_name.as_deref());
+    is_backup_volume(vmi, volume) || name.is_some_and(|name| backup_volume(name) == volume)
 }
 
 /// The processes that share the guest's memory have a state of their own.
