@@ -535,9 +535,6 @@ reasons! {
         RestoreNotPossible: NeedsChange,
             "The restore cannot be carried out as it is written.",
             "Correct what the message names, and create another restore.";
-        Initializing: Transient,
-            "A backup waits for its VM or for its claim.",
-            "";
         Initiated: NotNeeded,
             "The disks of a running guest are being copied to a claim.",
             "";
@@ -625,9 +622,9 @@ reasons! {
     }
 
     Exports {
-        ExportInitializing = "Initializing": Transient,
-            "What is to be exported does not exist yet, or the export server cannot be created.",
-            "Create the object that the message names.";
+        Initializing: Transient,
+            "An export or a backup waits for what it needs.",
+            "Create or start what the message names.";
         ExportSourceInUse = "InUse": Transient,
             "A guest or another pod uses the disks that are to be exported, and may write to them.",
             "Stop the VM or the pod, or export a snapshot of the VM.";

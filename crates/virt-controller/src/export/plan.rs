@@ -147,7 +147,7 @@ fn serve(observed: &Observed, pod: Option<&ExporterPod>) -> Plan {
         Front::None => return Plan::step(Step::Publish, starting("the service is being created")),
         Front::Taken => {
             let message = "the service of the export has the name of another one";
-            let cause = (Reason::ExportInitializing, message.to_owned());
+            let cause = (Reason::Initializing, message.to_owned());
             let claims = Claims::Ready;
             return Plan::retried(Progress::Waits {
                 ready: cause,
@@ -244,11 +244,7 @@ fn check(observed: &Observed) -> Result<(), Obstacle> {
             return Err(match kind.as_str() {
                 "VirtualMachine" => Obstacle::wait(Reason::ExportVMNotFound, message),
                 "VirtualMachineSnapshot" => Obstacle::wait(Reason::VMSnapshotNotFound, message),
-                _ => Obstacle::claims(
-                    Reason::ExportInitializing,
-                    Reason::ExportPVCNotFound,
-                    message,
-                ),
+                _ => Obstacle::claims(Reason::Initializing, Reason::ExportPVCNotFound, message),
             });
         }
         Source::NotReady(why) => {

@@ -140,7 +140,7 @@ fn missing_and_unknown_sources_have_a_reason() {
         "no claim",
         missing("PersistentVolumeClaim"),
         None,
-        Some(Reason::ExportInitializing),
+        Some(Reason::Initializing),
     );
     check(
         "no VM",
@@ -172,12 +172,7 @@ fn each_state_has_one_step_and_one_reason() {
     check("no service", without_service, Some(Step::Publish), pending);
     let mut taken = observed();
     taken.front = Front::Taken;
-    check(
-        "other service",
-        taken,
-        None,
-        Some(Reason::ExportInitializing),
-    );
+    check("other service", taken, None, Some(Reason::Initializing));
     check("halted VM", machine(false), Some(Step::Start), pending);
     check(
         "running VM",

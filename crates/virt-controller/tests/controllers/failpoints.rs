@@ -381,7 +381,7 @@ async fn exports_survive_a_crash_at_every_failpoint() {
 #[test]
 fn every_failpoint_has_a_scenario() {
     // Those of migrations are in migrations.rs, of volumes in hotplug.rs, and the others in snapshots.rs,
-    // restores.rs and clones.rs.
+    // restores.rs, clones.rs and backups.rs.
     let covered = [
         "vm/",
         "vmi/",
@@ -397,6 +397,7 @@ fn every_failpoint_has_a_scenario() {
         "restore/",
         "clone/",
         "export/",
+        "backup/",
     ]
     .map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());
