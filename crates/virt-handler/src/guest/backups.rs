@@ -365,7 +365,10 @@ mod tests {
         let before = vmi("c", &requested());
         let earlier: GuestState = serde_json::from_value(json!({})).unwrap();
         let found = next(&before, &earlier);
-        assert_eq!((&found["failed"], &found["backupMsg"]), (&json!(true), &json!(OLD_LAUNCHER)));
+        assert_eq!(
+            (&found["failed"], &found["backupMsg"]),
+            (&json!(true), &json!(OLD_LAUNCHER))
+        );
         // Its state is not known yet.
         let mut status = before.status.clone().unwrap();
         let now = Time(NOW.parse().unwrap());
