@@ -200,16 +200,110 @@ fn group_with_a_device_that_is_not_permitted_is_not_offered() {
         found.problems,
         ["PCI device 0000:81:00.0 is in IOMMU group 12 with 0000:82:00.0, which is not permitted"]
     );
-    // Permitted for another resource, the group is still one device.
+    // Permitted for another resource, it would be in both.
     let both = [
         pci("144d:a808", "example.com/nvme"),
         pci("10de:1eb8", "example.com/card"),
     ];
     let found = host.search(json!({"pciHostDevices": both}));
+    assert_eq!(described(&found), [] as [&str; 0]);
     assert_eq!(
-        described(&found),
-        ["example.com/card 0000:81:00.0 = 0000:81:00.0"]
+        found.problems,
+        [
+            "PCI device 0000:81:00.0 is in IOMMU group 12 with 0000:82:00.0, which is permitted as \
+          example.com/nvme: permit both as one resource"
+        ]
     );
+}
+
+/// The device of the group that another one may keep from the guest: its address, kind, class and driver, whether it is
+/// a physical function, and why it does.
+#[test]
+fn group_is_offered_only_with_devices_that_may_go_to_the_guest() {
+    const NETWORK: &str = "0x020000";
+    let other = |address, class, driver| (address, "8086:1572", class, driver, false);
+    for ((address, kind, class, driver, is_physical), obstacle) in [
+        (other("0000:81:00.1", NETWORK, "vfio-pci"), None),
+        (other("0000:81:00.1", NETWORK, ""), None),
+        (
+            other("0000:81:00.1", NETWORK, "ixgbe"),
+            Some("which has another driver: bind it to vfio-pci"),
+        ),
+        (other("0000:81:00.1", "0x060400", "pcieport"), None),
+        (
+            ("0000:81:00.1", "10de:1eb8", NETWORK, "nvidia", false),
+            Some("which has another driver: bind it to vfio-pci"),
+        ),
+        (
+            ("0000:81:00.1", "8086:1572", NETWORK, "vfio-pci", true),
+            Some("which is not permitted"),
+        ),
+        (
+            ("0000:81:00.1", "10de:1eb8", NETWORK, "vfio-pci", true),
+            None,
+        ),
+        (
+            other("0000:82:00.0", NETWORK, "vfio-pci"),
+            Some("which is not permitted"),
+        ),
+        (
+            other("10000:e1:00.0", NETWORK, "nvme"),
+            Some("which cannot be read"),
+        ),
+        (
+            other("0000:81:00.1", "unreadable", "vfio-pci"),
+            Some("which cannot be read"),
+        ),
+    ] {
+        let host = Host::new();
+        host.pci("0000:81:00.2", "10de:1eb8", NETWORK, "vfio-pci", 12);
+        host.pci(address, kind, class, driver, 12);
+        if is_physical {
+            let file = format!("sys/bus/pci/devices/{address}/sriov_totalvfs");
+            host.write(&file, "8\n");
+        }
+        let found = host.search(json!({"pciHostDevices": [pci("10de:1eb8", "a.b/card")]}));
+        let problems: Vec<_> = obstacle
+            .iter()
+            .map(|why| {
+                format!("PCI device 0000:81:00.2 is in IOMMU group 12 with {address}, {why}")
+            })
+            .collect();
+        assert_eq!(found.problems, problems, "{address} {class} {driver}");
+        let units = described(&found).len();
+        assert_eq!(units, usize::from(obstacle.is_none()), "{address} {driver}");
+    }
+}
+
+/// The kubelet records it for a pod, and the configuration may change meanwhile.
+#[test]
+fn id_of_a_group_does_not_depend_on_the_configuration() {
+    let host = Host::new();
+    host.pci("0000:80:01.0", "8086:2030", "0x060400", "pcieport", 12);
+    host.pci("0000:81:00.0", "10de:10f8", "0x040300", "vfio-pci", 12);
+    host.pci("0000:81:00.1", "10de:1eb8", "0x030000", "vfio-pci", 12);
+    for (kinds, address) in [
+        (&["10de:1eb8"][..], "0000:81:00.1"),
+        (&["10de:10f8"], "0000:81:00.0"),
+        (&["10de:1eb8", "10de:10f8"], "0000:81:00.0"),
+    ] {
+        let all: Vec<_> = kinds.iter().map(|kind| pci(kind, "a.b/card")).collect();
+        let found = host.search(json!({"pciHostDevices": all}));
+        let expected = format!("a.b/card 0000:81:00.0 = {address}");
+        assert_eq!(described(&found), [expected], "{kinds:?}");
+    }
+}
+
+#[test]
+fn directory_with_too_many_entries_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    for number in 0..4096 {
+        fs::write(directory.path().join(number.to_string()), "").unwrap();
+    }
+    assert_eq!(sysfs::names(directory.path()).unwrap().len(), 4096);
+    fs::write(directory.path().join("one-more"), "").unwrap();
+    let error = sysfs::names(directory.path()).unwrap_err();
+    assert!(error.to_string().contains("more than 4096"), "{error}");
 }
 
 #[test]
