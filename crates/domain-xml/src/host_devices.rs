@@ -56,8 +56,8 @@ fn allocated(input: &Input<'_>) -> Result<Vec<HostDevice>, RenderError> {
         })?;
         *position += share;
         for (number, address) in addresses.iter().enumerate() {
-            let display = device.display.filter(|display| display.is_enabled);
-            if display.is_some() && !matches!(address, DeviceAddress::Mediated(_)) {
+            let wants_display = device.display.is_some_and(|display| display.is_explicit);
+            if wants_display && !matches!(address, DeviceAddress::Mediated(_)) {
                 let problem = "only a mediated device has a screen; leave it out";
                 let field = device.field("virtualGPUOptions.display");
                 return Err(RenderError::invalid(field, problem));

@@ -38,6 +38,9 @@ pub enum DeviceSource<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Display {
     pub is_enabled: bool,
+    /// Whether the VMI turns it on by name: options that leave it to the default ask for no screen where
+    /// the device has none.
+    pub is_explicit: bool,
     /// A picture before the guest's driver is loaded.
     pub has_boot_picture: bool,
 }
@@ -105,6 +108,7 @@ impl Display {
         let picture = display.ram_fb.as_ref();
         Some(Self {
             is_enabled,
+            is_explicit: display.enabled == Some(true),
             has_boot_picture: is_enabled
                 && picture.is_none_or(|picture| picture.enabled != Some(false)),
         })
@@ -154,19 +158,19 @@ mod tests {
         for (options, expected) in [
             (json!(null), None),
             (json!({}), None),
-            (json!({"display": {}}), Some((true, true))),
+            (json!({"display": {}}), Some((true, false, true))),
             (
                 json!({"display": {"enabled": true, "ramFB": {"enabled": false}}}),
-                Some((true, false)),
+                Some((true, true, false)),
             ),
             (
                 json!({"display": {"enabled": false, "ramFB": {"enabled": true}}}),
-                Some((false, false)),
+                Some((false, false, false)),
             ),
         ] {
             let vmi = devices(json!({"gpus": [{"name": "g", "virtualGPUOptions": options}]}));
             let display = HostDevice::all(&vmi)[0].display;
-            let found = display.map(|one| (one.is_enabled, one.has_boot_picture));
+            let found = display.map(|one| (one.is_enabled, one.is_explicit, one.has_boot_picture));
             assert_eq!(found, expected, "{options}");
         }
     }

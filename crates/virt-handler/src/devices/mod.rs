@@ -5,7 +5,8 @@
 //! the kubelet. A device node can be shared, so a plugin offers one slot per possible guest; all slots
 //! are healthy if the device is present.
 //!
-//! **Invariant**: no state that a restart would lose: the kubelet records the allocations.
+//! **Invariant**: no state that a restart would lose, as the kubelet records the allocations; except which USB
+//! devices are one unit (`permitted/usb.rs`).
 
 mod directory_watch;
 mod health;

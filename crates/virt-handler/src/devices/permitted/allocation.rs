@@ -11,6 +11,7 @@ use super::{
     DeviceFiles,
     discovery::{self, Unit},
     selection::Permitted,
+    usb::KnownUnits,
 };
 
 /// The plugin of one resource.
@@ -19,6 +20,7 @@ pub(super) struct Allocations {
     pub(super) files: DeviceFiles,
     pub(super) permitted: Arc<[Permitted]>,
     pub(super) resource: String,
+    pub(super) known: KnownUnits,
 }
 
 impl Plugin for Allocations {
@@ -27,7 +29,7 @@ impl Plugin for Allocations {
         &self,
         request: &ContainerAllocateRequest,
     ) -> Result<ContainerAllocateResponse, Status> {
-        let found = discovery::search(&self.files, &self.permitted).await;
+        let found = discovery::search(&self.files, &self.permitted, &self.known).await;
         let found = found.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
         let units = found.units.get(&self.resource);
         let units = units.map_or(&[][..], Vec::as_slice);

@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, io, sync::Arc};
 
 use model::DeviceAddress;
 
-use super::{DeviceFiles, mediated, pci, selection::Permitted, usb};
+use super::{
+    DeviceFiles, mediated, pci,
+    selection::Permitted,
+    usb::{self, KnownUnits},
+};
 
 /// What a pod is allocated as one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,17 +36,25 @@ impl Found {
 }
 
 /// Searches on a thread that may block.
-pub(super) async fn search(files: &DeviceFiles, permitted: &Arc<[Permitted]>) -> io::Result<Found> {
-    let (files, permitted) = (files.clone(), Arc::clone(permitted));
-    let searching = tokio::task::spawn_blocking(move || search_now(&files, &permitted));
+pub(super) async fn search(
+    files: &DeviceFiles,
+    permitted: &Arc<[Permitted]>,
+    known: &KnownUnits,
+) -> io::Result<Found> {
+    let (files, permitted, known) = (files.clone(), Arc::clone(permitted), known.clone());
+    let searching = tokio::task::spawn_blocking(move || search_now(&files, &permitted, &known));
     searching.await.map_err(io::Error::other)?
 }
 
 /// A device belongs to the first resource that selects it.
-pub(super) fn search_now(files: &DeviceFiles, permitted: &[Permitted]) -> io::Result<Found> {
+pub(super) fn search_now(
+    files: &DeviceFiles,
+    permitted: &[Permitted],
+    known: &KnownUnits,
+) -> io::Result<Found> {
     let mut found = Found::default();
     pci::search(files, permitted, &mut found)?;
     mediated::search(files, permitted, &mut found)?;
-    usb::search(files, permitted, &mut found)?;
+    usb::search(files, permitted, known, &mut found)?;
     Ok(found)
 }

@@ -41,6 +41,7 @@ use self::{
     allocation::Allocations,
     discovery::{Found, Unit},
     selection::Permitted,
+    usb::KnownUnits,
 };
 use super::{directory_watch::Changes, plugin::OnePlugin};
 
@@ -97,6 +98,7 @@ impl PermittedDevices {
         let plugins = Plugins {
             dir: &self.dir,
             files: &self.files,
+            known: KnownUnits::default(),
         };
         let changes = self.configuration.changes();
         plugins.follow(changes, stop).await;
@@ -106,6 +108,7 @@ impl PermittedDevices {
 struct Plugins<'a> {
     dir: &'a Path,
     files: &'a DeviceFiles,
+    known: KnownUnits,
 }
 
 impl Plugins<'_> {
@@ -124,7 +127,7 @@ impl Plugins<'_> {
                 tracing::warn!(%problem, "permitted device is not offered");
             }
             let permitted: Arc<[Permitted]> = selected.permitted.into();
-            let offering = offer(self.dir, self.files, &permitted, stop.clone());
+            let offering = offer(self.dir, self.files, &permitted, &self.known, stop.clone());
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = offering => return,
@@ -169,6 +172,7 @@ async fn offer(
     dir: &Path,
     files: &DeviceFiles,
     permitted: &Arc<[Permitted]>,
+    known: &KnownUnits,
     stop: CancellationToken,
 ) {
     if permitted.is_empty() {
@@ -182,6 +186,7 @@ async fn offer(
     let mut search = Search {
         files,
         permitted,
+        known,
         lists: &lists,
         reported: Vec::new(),
     };
@@ -192,6 +197,7 @@ async fn offer(
             files: files.clone(),
             permitted: Arc::clone(permitted),
             resource: (*resource).to_owned(),
+            known: known.clone(),
         };
         let (resource, endpoint) = ((*resource).to_owned(), endpoint(resource));
         OnePlugin::new(
@@ -220,6 +226,7 @@ fn endpoint(resource: &str) -> String {
 struct Search<'a> {
     files: &'a DeviceFiles,
     permitted: &'a Arc<[Permitted]>,
+    known: &'a KnownUnits,
     lists: &'a BTreeMap<&'a str, watch::Sender<Devices>>,
     /// Problems in the log already.
     reported: Vec<String>,
@@ -247,7 +254,7 @@ impl Search<'_> {
     }
 
     async fn once(&mut self) {
-        match discovery::search(self.files, self.permitted).await {
+        match discovery::search(self.files, self.permitted, self.known).await {
             Ok(found) => {
                 if found.problems != self.reported {
                     for problem in &found.problems {

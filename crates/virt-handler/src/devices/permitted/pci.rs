@@ -2,9 +2,12 @@
 //!
 //! A pod gets a whole IOMMU group, since the kernel cannot separate the devices in it. So a group is a
 //! device of the kubelet, and it is offered only if everything in it may go to the guest: what the
-//! administrator permits, other functions of the same card, and bridges, which no guest gets.
+//! administrator permits for this resource, other functions of the same card, and bridges, which no guest gets.
+//!
+//! A physical function of SR-IOV is on the card of its virtual functions, and rules over all of them: it goes to a
+//! guest only if it is permitted itself.
 
-use std::{collections::BTreeSet, io};
+use std::{collections::BTreeMap, io, path::Path};
 
 use model::{DeviceAddress, PciAddress};
 
@@ -24,8 +27,17 @@ struct Device {
     kind: VendorAndProduct,
     class: u32,
     driver: Option<String>,
-    group: Option<u32>,
     numa: Option<u32>,
+    is_physical_function: bool,
+}
+
+/// What the kernel cannot separate.
+#[derive(Default)]
+struct Group {
+    /// In the order of their addresses.
+    devices: Vec<Device>,
+    /// The name of a device that could not be read, so that nobody can say what it is.
+    unknown: Option<String>,
 }
 
 pub(super) fn search(
@@ -33,75 +45,127 @@ pub(super) fn search(
     permitted: &[Permitted],
     found: &mut Found,
 ) -> io::Result<()> {
-    let resource_of = |kind: VendorAndProduct| {
-        let mut all = permitted.iter();
-        all.find(|one| matches!(&one.devices, Selection::Pci(kinds) if kinds.contains(&kind)))
-    };
     if !permitted
         .iter()
         .any(|one| matches!(one.devices, Selection::Pci(_)))
     {
         return Ok(());
     }
-    let devices = devices(files)?;
-    let mut offered = BTreeSet::new();
-    for device in &devices {
-        let (Some(permitted), Some(group)) = (resource_of(device.kind), device.group) else {
+    let resource_of = |device: &Device| {
+        let selects = |one: &&Permitted| matches!(&one.devices, Selection::Pci(kinds) if kinds.contains(&device.kind));
+        permitted.iter().find(selects).map(|one| &*one.resource)
+    };
+    for (number, group) in groups(files)? {
+        let node = format!("vfio/{number}");
+        let mut ready = group.devices.iter().filter(|device| device.is_ready());
+        let first = ready.find_map(|device| Some((device, resource_of(device)?)));
+        let Some((device, resource)) = first else {
             continue;
         };
-        let node = format!("vfio/{group}");
-        let is_ready = device.driver.as_deref() == Some(DRIVER) && files.dev.join(&node).exists();
-        if !is_ready || offered.contains(&group) {
+        if !files.dev.join(&node).exists() {
             continue;
         }
-        let stranger = devices.iter().find(|other| {
-            other.group == Some(group)
-                && other.class >> 16 != BRIDGE
-                && !is_same_card(other.address, device.address)
-                && resource_of(other.kind).is_none()
-        });
-        if let Some(stranger) = stranger {
+        if let Some(obstacle) = group.obstacle(device, resource, resource_of) {
             found.problems.push(format!(
-                "PCI device {} is in IOMMU group {group} with {}, which is not permitted",
-                device.address, stranger.address
+                "PCI device {} is in IOMMU group {number} with {obstacle}",
+                device.address
             ));
             continue;
         }
-        offered.insert(group);
         let unit = Unit {
-            id: device.address.to_string(),
+            id: group.id(device).to_string(),
             addresses: vec![DeviceAddress::Pci(device.address)],
             nodes: vec!["vfio/vfio".to_owned(), node],
             numa: device.numa,
         };
-        found.add(&permitted.resource, unit);
+        found.add(resource, unit);
     }
     Ok(())
 }
 
-/// In the order of their addresses.
-fn devices(files: &DeviceFiles) -> io::Result<Vec<Device>> {
-    let directory = files.sys.join("bus/pci/devices");
-    let names = sysfs::names(&directory)?;
-    let devices = names.iter().filter_map(|name| {
-        let path = directory.join(name);
-        let number = |file: &str| u16::try_from(sysfs::hex(&path.join(file))?).ok();
-        Some(Device {
-            address: PciAddress::parse(name)?,
-            kind: VendorAndProduct {
-                vendor: number("vendor")?,
-                product: number("device")?,
-            },
-            class: sysfs::hex(&path.join("class"))?,
-            driver: sysfs::link(&path.join("driver")),
-            group: sysfs::iommu_group(&path),
-            numa: sysfs::numa(&path),
-        })
-    });
-    Ok(devices.collect())
+impl Device {
+    fn is_ready(&self) -> bool {
+        self.driver.as_deref() == Some(DRIVER)
+    }
+
+    fn is_bridge(&self) -> bool {
+        self.class >> 16 == BRIDGE
+    }
+
+    /// Whether both are functions of one card, and the other one goes with this one.
+    fn takes_along(&self, other: &Self) -> bool {
+        let card = |one: PciAddress| (one.domain, one.bus, one.slot);
+        card(self.address) == card(other.address) && !other.is_physical_function
+    }
 }
 
-/// Whether both are functions of one card.
-fn is_same_card(one: PciAddress, other: PciAddress) -> bool {
-    (one.domain, one.bus, one.slot) == (other.domain, other.bus, other.slot)
+impl Group {
+    /// The same whatever is permitted: the kubelet keeps it while a pod has the group.
+    fn id(&self, device: &Device) -> PciAddress {
+        let mut others = self.devices.iter().filter(|one| !one.is_bridge());
+        others.next().unwrap_or(device).address
+    }
+
+    /// The first device in the group that forbids to offer it, and why.
+    fn obstacle<'a>(
+        &self,
+        device: &Device,
+        resource: &str,
+        resource_of: impl Fn(&Device) -> Option<&'a str>,
+    ) -> Option<String> {
+        if let Some(name) = &self.unknown {
+            return Some(format!("{name}, which cannot be read"));
+        }
+        let mut others = self.devices.iter();
+        others.find_map(|other| {
+            if other.is_bridge() || other.address == device.address {
+                return None;
+            }
+            let why = match resource_of(other) {
+                None if !device.takes_along(other) => "which is not permitted".to_owned(),
+                Some(another) if another != resource => {
+                    format!("which is permitted as {another}: permit both as one resource")
+                }
+                // Without a driver, it does not keep the group from the guest.
+                _ if other.driver.is_some() && !other.is_ready() => {
+                    format!("which has another driver: bind it to {DRIVER}")
+                }
+                _ => return None,
+            };
+            Some(format!("{}, {why}", other.address))
+        })
+    }
+}
+
+fn groups(files: &DeviceFiles) -> io::Result<BTreeMap<u32, Group>> {
+    let directory = files.sys.join("bus/pci/devices");
+    let mut groups: BTreeMap<u32, Group> = BTreeMap::new();
+    for name in sysfs::names(&directory)? {
+        let path = directory.join(&name);
+        // None: it is behind no IOMMU, or was just unplugged.
+        let Some(number) = sysfs::iommu_group(&path) else {
+            continue;
+        };
+        let group = groups.entry(number).or_default();
+        match device(&name, &path) {
+            Some(device) => group.devices.push(device),
+            None => group.unknown = Some(name),
+        }
+    }
+    Ok(groups)
+}
+
+fn device(name: &str, path: &Path) -> Option<Device> {
+    let number = |file: &str| u16::try_from(sysfs::hex(&path.join(file))?).ok();
+    Some(Device {
+        address: PciAddress::parse(name)?,
+        kind: VendorAndProduct {
+            vendor: number("vendor")?,
+            product: number("device")?,
+        },
+        class: sysfs::hex(&path.join("class"))?,
+        driver: sysfs::link(&path.join("driver")),
+        numa: sysfs::numa(path),
+        is_physical_function: path.join("sriov_totalvfs").exists(),
+    })
 }

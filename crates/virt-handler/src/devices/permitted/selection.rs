@@ -77,11 +77,16 @@ pub(super) fn of(configuration: &KubeVirtConfiguration) -> Selected {
     }
     for (index, one) in permitted.usb.iter().enumerate() {
         let place = format!("usb[{index}]");
-        let devices = usb(one)
-            .map(|unit| Selection::Usb(vec![unit]))
-            .ok_or_else(|| {
-                format!("{place}.selectors: give vendor and product of 1 to {MAX_SELECTORS} devices, such as 46f4 and 0001")
-            });
+        let devices = match usb(one) {
+            None => Err(format!(
+                "{place}.selectors: give vendor and product of 1 to {MAX_SELECTORS} devices, such as 46f4 and 0001"
+            )),
+            // A device would change its resource when another one is plugged in, while a guest has it.
+            Some(unit) if selected.has_usb(&unit) => Err(format!(
+                "{place}.selectors: a device of this kind is in another resource already; name each kind once"
+            )),
+            Some(unit) => Ok(Selection::Usb(vec![unit])),
+        };
         selected.add(
             &place,
             &one.resource_name,
@@ -100,6 +105,15 @@ fn usb(one: &UsbHostDevice) -> Option<Vec<VendorAndProduct>> {
 }
 
 impl Selected {
+    /// Whether an entry has one of these USB devices.
+    fn has_usb(&self, kinds: &[VendorAndProduct]) -> bool {
+        let entries = self.permitted.iter().flat_map(|one| match &one.devices {
+            Selection::Usb(units) => &**units,
+            _ => &[],
+        });
+        entries.flatten().any(|kind| kinds.contains(kind))
+    }
+
     fn add(
         &mut self,
         place: &str,

@@ -7,7 +7,8 @@ const MAX_ENTRIES: usize = 4096;
 /// The longest value of a file.
 const MAX_VALUE: u64 = 256;
 
-/// Names in a directory, in order; none if it is missing.
+/// Names in a directory, in order; none if it is missing. Too many are an error: one that is left out could be
+/// the device that forbids to offer another.
 pub(super) fn names(directory: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -15,7 +16,14 @@ pub(super) fn names(directory: &Path) -> io::Result<Vec<String>> {
         Err(error) => return Err(error),
     };
     let mut names = Vec::new();
-    for entry in entries.take(MAX_ENTRIES) {
+    for entry in entries {
+        if names.len() == MAX_ENTRIES {
+            let problem = format!(
+                "{} has more than {MAX_ENTRIES} entries",
+                directory.display()
+            );
+            return Err(io::Error::other(problem));
+        }
         names.extend(entry?.file_name().into_string());
     }
     names.sort();

@@ -110,9 +110,13 @@ impl Host {
     }
 
     fn search(&self, permitted: Value) -> Found {
+        self.search_again(permitted, &KnownUnits::default())
+    }
+
+    fn search_again(&self, permitted: Value, known: &KnownUnits) -> Found {
         let selected = select(permitted);
         assert_eq!(selected.problems, [] as [&str; 0]);
-        discovery::search_now(&self.files(), &selected.permitted).unwrap()
+        discovery::search_now(&self.files(), &selected.permitted, known).unwrap()
     }
 }
 
@@ -196,16 +200,110 @@ fn group_with_a_device_that_is_not_permitted_is_not_offered() {
         found.problems,
         ["PCI device 0000:81:00.0 is in IOMMU group 12 with 0000:82:00.0, which is not permitted"]
     );
-    // Permitted for another resource, the group is still one device.
+    // Permitted for another resource, it would be in both.
     let both = [
         pci("144d:a808", "example.com/nvme"),
         pci("10de:1eb8", "example.com/card"),
     ];
     let found = host.search(json!({"pciHostDevices": both}));
+    assert_eq!(described(&found), [] as [&str; 0]);
     assert_eq!(
-        described(&found),
-        ["example.com/card 0000:81:00.0 = 0000:81:00.0"]
+        found.problems,
+        [
+            "PCI device 0000:81:00.0 is in IOMMU group 12 with 0000:82:00.0, which is permitted as \
+          example.com/nvme: permit both as one resource"
+        ]
     );
+}
+
+/// The device of the group that another one may keep from the guest: its address, kind, class and driver, whether it is
+/// a physical function, and why it does.
+#[test]
+fn group_is_offered_only_with_devices_that_may_go_to_the_guest() {
+    const NETWORK: &str = "0x020000";
+    let other = |address, class, driver| (address, "8086:1572", class, driver, false);
+    for ((address, kind, class, driver, is_physical), obstacle) in [
+        (other("0000:81:00.1", NETWORK, "vfio-pci"), None),
+        (other("0000:81:00.1", NETWORK, ""), None),
+        (
+            other("0000:81:00.1", NETWORK, "ixgbe"),
+            Some("which has another driver: bind it to vfio-pci"),
+        ),
+        (other("0000:81:00.1", "0x060400", "pcieport"), None),
+        (
+            ("0000:81:00.1", "10de:1eb8", NETWORK, "nvidia", false),
+            Some("which has another driver: bind it to vfio-pci"),
+        ),
+        (
+            ("0000:81:00.1", "8086:1572", NETWORK, "vfio-pci", true),
+            Some("which is not permitted"),
+        ),
+        (
+            ("0000:81:00.1", "10de:1eb8", NETWORK, "vfio-pci", true),
+            None,
+        ),
+        (
+            other("0000:82:00.0", NETWORK, "vfio-pci"),
+            Some("which is not permitted"),
+        ),
+        (
+            other("10000:e1:00.0", NETWORK, "nvme"),
+            Some("which cannot be read"),
+        ),
+        (
+            other("0000:81:00.1", "unreadable", "vfio-pci"),
+            Some("which cannot be read"),
+        ),
+    ] {
+        let host = Host::new();
+        host.pci("0000:81:00.2", "10de:1eb8", NETWORK, "vfio-pci", 12);
+        host.pci(address, kind, class, driver, 12);
+        if is_physical {
+            let file = format!("sys/bus/pci/devices/{address}/sriov_totalvfs");
+            host.write(&file, "8\n");
+        }
+        let found = host.search(json!({"pciHostDevices": [pci("10de:1eb8", "a.b/card")]}));
+        let problems: Vec<_> = obstacle
+            .iter()
+            .map(|why| {
+                format!("PCI device 0000:81:00.2 is in IOMMU group 12 with {address}, {why}")
+            })
+            .collect();
+        assert_eq!(found.problems, problems, "{address} {class} {driver}");
+        let units = described(&found).len();
+        assert_eq!(units, usize::from(obstacle.is_none()), "{address} {driver}");
+    }
+}
+
+/// The kubelet records it for a pod, and the configuration may change meanwhile.
+#[test]
+fn id_of_a_group_does_not_depend_on_the_configuration() {
+    let host = Host::new();
+    host.pci("0000:80:01.0", "8086:2030", "0x060400", "pcieport", 12);
+    host.pci("0000:81:00.0", "10de:10f8", "0x040300", "vfio-pci", 12);
+    host.pci("0000:81:00.1", "10de:1eb8", "0x030000", "vfio-pci", 12);
+    for (kinds, address) in [
+        (&["10de:1eb8"][..], "0000:81:00.1"),
+        (&["10de:10f8"], "0000:81:00.0"),
+        (&["10de:1eb8", "10de:10f8"], "0000:81:00.0"),
+    ] {
+        let all: Vec<_> = kinds.iter().map(|kind| pci(kind, "a.b/card")).collect();
+        let found = host.search(json!({"pciHostDevices": all}));
+        let expected = format!("a.b/card 0000:81:00.0 = {address}");
+        assert_eq!(described(&found), [expected], "{kinds:?}");
+    }
+}
+
+#[test]
+fn directory_with_too_many_entries_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    for number in 0..4096 {
+        fs::write(directory.path().join(number.to_string()), "").unwrap();
+    }
+    assert_eq!(sysfs::names(directory.path()).unwrap().len(), 4096);
+    fs::write(directory.path().join("one-more"), "").unwrap();
+    let error = sysfs::names(directory.path()).unwrap_err();
+    assert!(error.to_string().contains("more than 4096"), "{error}");
 }
 
 #[test]
@@ -235,23 +333,25 @@ fn mediated_devices_are_selected_by_the_name_of_their_type() {
     assert_eq!(described(&unnamed.search(select("nvidia-222"))).len(), 1);
 }
 
+fn usb(resource: &str, kinds: &[&str]) -> Value {
+    let selectors: Vec<_> = kinds
+        .iter()
+        .map(|kind| kind.split_once(':').unwrap())
+        .map(|(vendor, product)| json!({"vendor": vendor, "product": product}))
+        .collect();
+    json!({"resourceName": resource, "selectors": selectors})
+}
+
 #[test]
 fn usb_unit_has_one_device_of_each_selector() {
     let host = Host::new();
     host.usb("1-1", "0951:1666", "1:4");
-    host.usb("1-2", "0951:1666", "1:5");
+    host.usb("1-2", "0781:5581", "1:5");
     host.usb("2-1.3", "46f4:0001", "2:17");
     host.usb("3-1", "1d6b:0002", "3:1");
     host.write("sys/bus/usb/devices/1-1:1.0/bInterfaceClass", "08\n");
-    let usb = |resource: &str, kinds: &[(&str, &str)]| {
-        let selectors: Vec<_> = kinds
-            .iter()
-            .map(|(vendor, product)| json!({"vendor": vendor, "product": product}))
-            .collect();
-        json!({"resourceName": resource, "selectors": selectors})
-    };
-    let pair = usb("example.com/pair", &[("46F4", "0001"), ("0951", "1666")]);
-    let single = usb("example.com/single", &[("0951", "1666")]);
+    let pair = usb("example.com/pair", &["46F4:0001", "0951:1666"]);
+    let single = usb("example.com/single", &["0781:5581"]);
     let found = host.search(json!({"usb": [pair, single]}));
     assert_eq!(
         described(&found),
@@ -262,6 +362,64 @@ fn usb_unit_has_one_device_of_each_selector() {
     );
     let nodes = &found.units["example.com/pair"][0].nodes;
     assert_eq!(nodes, &["bus/usb/002/017", "bus/usb/001/004"]);
+}
+
+/// A guest may have a device already when another one is plugged in.
+#[test]
+fn usb_device_is_in_one_unit_whatever_is_plugged_in_later() {
+    let host = Host::new();
+    let known = KnownUnits::default();
+    let pair = || json!({"usb": [usb("example.com/pair", &["46f4:0001", "0951:1666"])]});
+    host.usb("2-1", "46f4:0001", "2:17");
+    host.usb("1-3", "0951:1666", "1:6");
+    let first = ["example.com/pair 2-1+1-3 = 2:17,1:6"];
+    assert_eq!(described(&host.search_again(pair(), &known)), first);
+    host.usb("1-1", "0951:1666", "1:4");
+    assert_eq!(described(&host.search_again(pair(), &known)), first);
+
+    // Without its second device the unit is not offered, and its first is not paired with another.
+    let stick = host.root.path().join("sys/bus/usb/devices/1-3");
+    fs::remove_dir_all(stick).unwrap();
+    let found = host.search_again(pair(), &known);
+    assert_eq!(described(&found), [] as [&str; 0]);
+    assert_eq!(
+        found.problems,
+        [
+            "USB unit 2-1+1-3 of example.com/pair lacks a device: plug it into the same port, or restart \
+          virt-handler when no guest has the unit"
+        ]
+    );
+    host.usb("1-3", "0951:1666", "1:9");
+    host.usb("2-2", "46f4:0001", "2:18");
+    assert_eq!(
+        described(&host.search_again(pair(), &known)),
+        [
+            "example.com/pair 2-1+1-3 = 2:17,1:9",
+            "example.com/pair 2-2+1-1 = 2:18,1:4",
+        ]
+    );
+}
+
+/// With the same stick in both, a search would move it from one resource to the other.
+#[test]
+fn usb_device_of_two_entries_belongs_to_the_first() {
+    let pair = usb("example.com/pair", &["46f4:0001", "0951:1666"]);
+    let single = usb("example.com/single", &["0951:1666"]);
+    let selected = select(json!({"usb": [single, pair]}));
+    assert_eq!(
+        selected.problems,
+        [
+            "usb[1].selectors: a device of this kind is in another resource already; name each kind once"
+        ]
+    );
+    let host = Host::new();
+    let known = KnownUnits::default();
+    host.usb("1-1", "0951:1666", "1:4");
+    for _before_and_after_another_is_plugged_in in 0..2 {
+        let found = discovery::search_now(&host.files(), &selected.permitted, &known).unwrap();
+        assert_eq!(described(&found), ["example.com/single 1-1 = 1:4"]);
+        host.usb("2-1", "46f4:0001", "2:17");
+    }
 }
 
 #[test]
@@ -402,8 +560,14 @@ async fn kubelet_is_offered_devices_and_told_their_addresses() {
     let (sender, mut registered) = mpsc::channel(4);
     let kubelet = Kubelet::new(bind(dir.path(), KUBELET_SOCKET).unwrap());
     let serving = kubelet.serve(Registered(sender), CancellationToken::new());
-    let files = host.files();
-    let offering = offer(dir.path(), &files, &permitted, CancellationToken::new());
+    let (files, known) = (host.files(), KnownUnits::default());
+    let offering = offer(
+        dir.path(),
+        &files,
+        &permitted,
+        &known,
+        CancellationToken::new(),
+    );
     let checking = async {
         let request = registered.recv().await.unwrap();
         assert_eq!(request.resource_name, "example.com/card");
@@ -464,6 +628,7 @@ async fn resources_follow_the_configuration() {
     let plugins = Plugins {
         dir: dir.path(),
         files: &host.files(),
+        known: KnownUnits::default(),
     };
     let following = plugins.follow(current.subscribe(), CancellationToken::new());
     let checking = async {
@@ -505,6 +670,7 @@ async fn helper_for_reservations_is_offered_if_they_are_permitted() {
     let plugins = Plugins {
         dir: dir.path(),
         files: &files,
+        known: KnownUnits::default(),
     };
     let following = plugins.follow(current.subscribe(), CancellationToken::new());
     let checking = async {
