@@ -181,13 +181,12 @@ impl Controller {
 
     pub(super) fn observe(&self, key: &Key, backup: Arc<VirtualMachineBackup>) -> Observed {
         let named = |name: &str| Key::new(key.namespace.as_str(), name);
-        let (vm, guest) = match self.holder(key, &backup) {
-            Some(guest) => (guest.metadata.name.clone(), Some(guest)),
-            None => {
-                let vm = vm_of(&backup, &self.trackers);
-                let guest = vm.as_deref().and_then(|vm| self.vmis.get(&named(vm)));
-                (vm, guest)
-            }
+        let (vm, guest) = if let Some(guest) = self.holder(key, &backup) {
+            (guest.metadata.name.clone(), Some(guest))
+        } else {
+            let vm = vm_of(&backup, &self.trackers);
+            let guest = vm.as_deref().and_then(|vm| self.vmis.get(&named(vm)));
+            (vm, guest)
         };
         let claim = backup.spec.pvc_name.as_deref().unwrap_or_default();
         let claim = self.volumes.claims.get(&named(claim), key);
