@@ -119,17 +119,13 @@ pub(super) fn plan(
     let mut left = MOST_RULES_IN_ALL;
     for (count, namespace, policies, restricted) in sized {
         let rest = left.checked_sub(count).filter(|_| count <= MOST_RULES);
-        match restricted.zip(rest) {
-            Some((restricted, rest)) => {
-                left = rest;
-                planned.restrictions.extend(restricted);
-            }
-            None => {
-                planned.too_large.insert(namespace.to_owned());
-                planned
-                    .restrictions
-                    .extend(cluster.closed(namespace, &policies));
-            }
+        if let Some((restricted, rest)) = restricted.zip(rest) {
+            left = rest;
+            planned.restrictions.extend(restricted);
+        } else {
+            planned.too_large.insert(namespace.to_owned());
+            let closed = cluster.closed(namespace, &policies);
+            planned.restrictions.extend(closed);
         }
     }
     planned.restrictions.sort();
