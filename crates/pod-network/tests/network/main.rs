@@ -247,7 +247,6 @@ async fn pods_have_only_the_connections_that_policies_allow() {
         egress,
     };
     let nothing = || Connections::Only(Vec::new());
-    let other = Ipv4Addr::new(10, 9, 0, 99);
     for (restrictions, is_open) in [
         (vec![], true),
         (vec![restriction(to_b, nothing(), Connections::Free)], false),
@@ -257,7 +256,11 @@ async fn pods_have_only_the_connections_that_policies_allow() {
             false,
         ),
         (
-            vec![restriction(to_b, only(other, 8080), Connections::Free)],
+            vec![restriction(
+                to_b,
+                only([10, 9, 0, 99].into(), 8080),
+                Connections::Free,
+            )],
             false,
         ),
         (
