@@ -212,6 +212,7 @@ async fn services_are_reachable_from_pods_and_host() {
     assert!(chains.unwrap().is_empty());
 }
 
+#[expect(clippy::too_many_lines, reason = "one host for a table of cases")]
 #[tokio::test]
 async fn pods_have_only_the_connections_that_policies_allow() {
     let host = Host::new().await;
