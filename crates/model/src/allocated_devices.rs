@@ -98,7 +98,7 @@ impl DeviceAddress {
         }
     }
 
-    /// The variable that tells the devices of a resource to a container; all of one resource are of a kind.
+    /// The variable that lists the devices of a resource for a container; all of one resource are of a kind.
     pub fn variable(&self, resource: &str) -> String {
         let kind = match self {
             Self::Pci(_) => PCI,

@@ -63,7 +63,8 @@ impl EmbeddedNode {
         let pods_of_before = pod_dirs(&settings.root);
         let leased = pods_of_before.iter().filter_map(|(uid, dir)| {
             let addresses = network_record(dir)?.addresses;
-            Some((uid.clone(), policies::own_address(&addresses.ips)?))
+            let pod = recorded_object(uid, dir);
+            Some((uid.clone(), policies::own_address(&pod, &addresses.ips)?))
         });
         let leased = leased.collect();
         let dirs = pods_of_before

@@ -16,7 +16,10 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::{core::v1::Namespace, networking::v1::NetworkPolicy};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Pod},
+    networking::v1::NetworkPolicy,
+};
 use kube::runtime::watcher;
 use parking_lot::Mutex;
 use pod_network::Restriction;
@@ -27,7 +30,7 @@ use reconcile::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{Failure, node::Shared};
-use plan::{Member, Planned};
+use plan::{Member, Planned, is_on_pod_network};
 
 /// How often the rules are looked at.
 const AGAIN: Duration = Duration::from_mins(1);
@@ -41,8 +44,8 @@ pub(crate) struct Policies {
     leased: Mutex<HashMap<String, Ipv4Addr>>,
     /// The rules set last. Held while they are set, so that older ones do not follow newer ones.
     restricted: tokio::sync::Mutex<Option<Vec<Restriction>>>,
-    /// Namespaces whose users were told that their policies are too large.
-    told: Mutex<BTreeSet<String>>,
+    /// Namespaces whose policies have the event that they are too large.
+    reported: Mutex<BTreeSet<String>>,
 }
 
 impl Policies {
@@ -54,7 +57,7 @@ impl Policies {
             triggers: Triggers::new(),
             leased: Mutex::new(leased),
             restricted: tokio::sync::Mutex::default(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         }
     }
 
@@ -81,8 +84,9 @@ impl fmt::Debug for Policies {
 }
 
 /// The address of a pod that policies are about.
-pub(crate) fn own_address(addresses: &[IpAddr]) -> Option<Ipv4Addr> {
-    addresses.iter().find_map(|address| match address {
+pub(crate) fn own_address(pod: &Pod, addresses: &[IpAddr]) -> Option<Ipv4Addr> {
+    let mut addresses = addresses.iter().filter(|_| is_on_pod_network(pod));
+    addresses.find_map(|address| match address {
         IpAddr::V4(address) => Some(*address),
         IpAddr::V6(_) => None,
     })
@@ -91,19 +95,20 @@ pub(crate) fn own_address(addresses: &[IpAddr]) -> Option<Ipv4Addr> {
 /// Restricts the pod with these addresses as the policies say, before its containers start.
 pub(crate) async fn protect(
     shared: &Shared,
-    uid: &str,
+    pod: &Pod,
     addresses: &[IpAddr],
 ) -> Result<(), Failure> {
-    let Some(address) = own_address(addresses).filter(|_| shared.settings.network.has_policies())
-    else {
+    let has_policies = shared.settings.network.has_policies();
+    let Some(address) = own_address(pod, addresses).filter(|_| has_policies) else {
         return Ok(());
     };
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
     let state = &shared.policies;
     {
         let mut leased = state.leased.lock();
         // The pod that had the address before is detached, but may not be forgotten yet.
         leased.retain(|_, other| *other != address);
-        leased.insert(uid.to_owned(), address);
+        leased.insert(uid, address);
     }
     tokio::join!(
         state.objects.ready(),
@@ -113,7 +118,7 @@ pub(crate) async fn protect(
     let Err(failure) = restrict(shared).await else {
         return Ok(());
     };
-    // Other pods start: the controller tells the users of policies, and tries again.
+    // Other pods start: the controller publishes events of the policies, and tries again.
     let restrictions = planned(shared).restrictions;
     if restrictions.iter().any(|one| one.pod == address) {
         return Err(failure);
@@ -129,7 +134,7 @@ async fn restrict(shared: &Shared) -> Result<(), Failure> {
         restrictions,
         too_large,
     } = planned(shared);
-    tell(shared, &too_large);
+    report(shared, &too_large);
     let network = &shared.settings.network;
     let is_set = restricted.as_ref() == Some(&restrictions);
     if is_set && (restrictions.is_empty() || network.is_restricted().await?) {
@@ -157,10 +162,10 @@ fn planned(shared: &Shared) -> Planned {
     plan::plan(&policies, &namespaces, &pods.collect::<Vec<_>>())
 }
 
-/// Tells the users of namespaces whose policies are too large, once.
-fn tell(shared: &Shared, too_large: &BTreeSet<String>) {
+/// Publishes the events of namespaces whose policies have become too large.
+fn report(shared: &Shared, too_large: &BTreeSet<String>) {
     let state = &shared.policies;
-    let before = std::mem::replace(&mut *state.told.lock(), too_large.clone());
+    let before = std::mem::replace(&mut *state.reported.lock(), too_large.clone());
     for namespace in too_large.difference(&before) {
         for policy in state.objects.in_namespace(namespace) {
             let message = format!(

@@ -46,15 +46,22 @@ pub(super) struct Planned {
     pub(super) too_large: BTreeSet<String>,
 }
 
+/// Whether the pod's address is one of the pod network: another network may have the same.
+pub(crate) fn is_on_pod_network(pod: &Pod) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    let is_elsewhere =
+        annotations.is_some_and(|all| all.contains_key(annotations::MULTUS_DEFAULT_NETWORK));
+    let spec = pod.spec.as_ref();
+    let is_host = spec.is_some_and(|spec| spec.host_network == Some(true));
+    !is_elsewhere && !is_host
+}
+
 impl<'a> Member<'a> {
     /// `None` for a pod without an address of its own. `leased` are addresses by the pods' uids, which
     /// their status may lack yet.
     pub(super) fn of(pod: &'a Pod, leased: &HashMap<String, Ipv4Addr>) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
-        let annotations = pod.metadata.annotations.as_ref();
-        let is_elsewhere =
-            annotations.is_some_and(|all| all.contains_key(annotations::MULTUS_DEFAULT_NETWORK));
-        if spec.host_network == Some(true) || is_elsewhere || slots::has_ended(pod) {
+        if !is_on_pod_network(pod) || slots::has_ended(pod) {
             return None;
         }
         let uid = pod.metadata.uid.as_deref()?;

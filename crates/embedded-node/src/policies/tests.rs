@@ -1,6 +1,9 @@
 //! What policies come to, in tables.
 
-use std::{collections::HashMap, net::Ipv4Addr};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use k8s_openapi::api::{
     core::v1::{Namespace, Pod},
@@ -10,7 +13,10 @@ use pod_network::{Allowed, Connections, Transport};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::plan::{Member, Planned, plan};
+use super::{
+    own_address,
+    plan::{Member, Planned, plan},
+};
 
 fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -195,6 +201,15 @@ fn only_pods_with_an_address_of_their_own_take_part() {
     let mut on_host = pod("a", "web", 2);
     on_host.spec.as_mut().unwrap().host_network = Some(true);
     assert!(Member::of(&on_host, &none).is_none());
+    let mut elsewhere = pod("a", "web", 2);
+    let default = (
+        "v1.multus-cni.io/default-network".to_owned(),
+        "n".to_owned(),
+    );
+    elsewhere.metadata.annotations = Some([default].into());
+    assert!(Member::of(&elsewhere, &none).is_none());
+    let address = [IpAddr::from([10, 244, 0, 2])];
+    assert_eq!(own_address(&elsewhere, &address), None);
     // A new pod has the address that an old one had.
     let old = pod("a", "web", 2);
     let mut new = pod("b", "web", 0);

@@ -351,7 +351,7 @@ async fn connects_by_link(from: &Pod, to: &Pod) -> bool {
     let port = listener.local_addr().unwrap().port();
     let to = SocketAddrV6::new(address, port, 0, interface);
     in_namespace(from.namespace.clone(), move |_| {
-        // An address is not usable until nobody else has claimed it.
+        // An address is not usable until the detection of duplicates has ended.
         let mut tries = 0..5;
         Ok(tries.any(|_| TcpStream::connect_timeout(&to.into(), Duration::from_secs(1)).is_ok()))
     })

@@ -143,7 +143,7 @@ impl Guest {
     fn freezer(&self, plan: &BackupPlan) -> Freezer {
         let skipped = |why: &str| Freezer::None(Quiesce::Skipped(why.to_owned()));
         if !plan.quiesces {
-            return skipped("the backup leaves it out");
+            return skipped("the backup has skipQuiesce");
         }
         if self.status != Some(Status::Alive(DomainState::Running)) {
             return skipped("the guest is paused");

@@ -58,7 +58,7 @@ pub(crate) async fn join_network(
     if let Some(record) = network_record(&request.dir)
         && record.namespace == request.supervisor.network_namespace
     {
-        policies::protect(&shared, &request.uid, &record.addresses.ips).await?;
+        policies::protect(&shared, &request.pod, &record.addresses.ips).await?;
         return Ok(record.addresses);
     }
     let addresses = join_all(&shared, &request).await?;
@@ -105,7 +105,7 @@ async fn join_all(shared: &Arc<Shared>, request: &JoinNetwork) -> Result<Address
             network.keep_address(uid, &owner).await?;
         }
         ips = network.add(uid, &namespace).await?.ips;
-        policies::protect(shared, uid, &ips).await?;
+        policies::protect(shared, pod, &ips).await?;
         failpoints::after("embedded-node/pod/add-network");
     }
     let mut joined = Vec::new();

@@ -223,7 +223,7 @@ fn due(observed: &Observed, last: Option<Timestamp>, has_found: bool) -> Option<
     }
 }
 
-/// The digest in a termination message. Whoever made the image may have a hand in it.
+/// The digest in a termination message. The message is not trusted: it may be what the image wants it to be.
 fn digest(message: &str) -> Option<String> {
     let report = import_report::Report::read(message)?;
     let digits = report.message.strip_prefix("sha256:")?;

@@ -2,7 +2,7 @@
 //!
 //! A pod gets a whole IOMMU group, since the kernel cannot separate the devices in it. So a group is a
 //! device of the kubelet, and it is offered only if everything in it may go to the guest: what the
-//! administrator permits for this resource, other functions of the same card, and bridges, which no guest gets.
+//! administrator permits for this resource, other functions of the same card, and bridges that only the host uses.
 //!
 //! A physical function of SR-IOV is on the card of its virtual functions, and rules over all of them: it goes to a
 //! guest only if it is permitted itself.
@@ -36,7 +36,7 @@ struct Device {
 struct Group {
     /// In the order of their addresses.
     devices: Vec<Device>,
-    /// The name of a device that could not be read, so that nobody can say what it is.
+    /// The name of a device that could not be read: its kind and its driver are not known.
     unknown: Option<String>,
 }
 
@@ -118,7 +118,9 @@ impl Group {
         }
         let mut others = self.devices.iter();
         others.find_map(|other| {
-            if other.is_bridge() || other.address == device.address {
+            // A bridge that is not taken by vfio-pci cannot be opened by the guest.
+            let is_harmless = other.is_bridge() && !other.is_ready();
+            if is_harmless || other.address == device.address {
                 return None;
             }
             let why = match resource_of(other) {

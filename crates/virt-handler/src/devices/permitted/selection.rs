@@ -143,8 +143,8 @@ impl Selected {
                 if same.resource != resource || !same.devices.extend(&devices) {
                     let other = &same.resource;
                     self.problems.push(format!(
-                        "{place}.resourceName: in a pod it could not be told from {other:?}, which has \
-                         devices of another kind or differs only in punctuation"
+                        "{place}.resourceName: choose another name: {other:?} has the same variable in \
+                         pods, and devices of another kind, units of another size, or other punctuation"
                     ));
                 }
             }
@@ -166,11 +166,20 @@ impl Selection {
         match (self, other) {
             (Self::Pci(own), Self::Pci(more)) => own.extend(more),
             (Self::Mediated(own), Self::Mediated(more)) => own.extend(more.iter().cloned()),
-            (Self::Usb(own), Self::Usb(more)) => own.extend(more.iter().cloned()),
+            // A pod's variable lists the devices of all its units, which are divided by their number.
+            (Self::Usb(own), Self::Usb(more)) if has_one_size(own, more) => {
+                own.extend(more.iter().cloned());
+            }
             _ => return false,
         }
         true
     }
+}
+
+fn has_one_size(own: &[Vec<VendorAndProduct>], more: &[Vec<VendorAndProduct>]) -> bool {
+    let mut sizes = own.iter().chain(more).map(Vec::len);
+    let first = sizes.next();
+    sizes.all(|size| Some(size) == first)
 }
 
 impl VendorAndProduct {

@@ -192,6 +192,15 @@ fn group_with_a_device_that_is_not_permitted_is_not_offered() {
         described(&found),
         ["example.com/card 0000:81:00.0 = 0000:81:00.0"]
     );
+    // Devices of the class of bridges can be handed over, too.
+    host.pci("0000:80:02.0", "8086:2031", "0x068000", "vfio-pci", 12);
+    let found = host.search(permitted());
+    assert_eq!(
+        found.problems,
+        ["PCI device 0000:81:00.0 is in IOMMU group 12 with 0000:80:02.0, which is not permitted"]
+    );
+    let device = host.root.path().join("sys/bus/pci/devices/0000:80:02.0");
+    fs::remove_dir_all(device).unwrap();
 
     host.pci("0000:82:00.0", "144d:a808", "0x010802", "vfio-pci", 12);
     let found = host.search(permitted());
@@ -364,6 +373,19 @@ fn usb_unit_has_one_device_of_each_selector() {
     assert_eq!(nodes, &["bus/usb/002/017", "bus/usb/001/004"]);
 }
 
+/// The guest's devices are the resource's, in equal parts.
+#[test]
+fn usb_units_of_a_resource_have_the_same_size() {
+    let one = usb("example.com/stick", &["0781:5581"]);
+    let two = usb("example.com/stick", &["46f4:0001", "0951:1666"]);
+    let selected = select(json!({"usb": [one, two]}));
+    let [problem] = selected.problems.as_slice() else {
+        panic!("{:?}", selected.problems);
+    };
+    assert!(problem.contains("usb[1].resourceName"), "{problem}");
+    assert!(problem.contains("another size"), "{problem}");
+}
+
 /// A guest may have a device already when another one is plugged in.
 #[test]
 fn usb_device_is_in_one_unit_whatever_is_plugged_in_later() {
@@ -473,12 +495,12 @@ fn configuration_that_cannot_be_offered_is_named() {
         (
             pcis(vec![pci("10de:1eb8", "a.b/x"), pci("10de:1eb8", "A_B/x")]),
             1,
-            Some("told from"),
+            Some("choose another name"),
         ),
         (
             json!({"pciHostDevices": [pci("10de:1eb8", "a.b/x")], "mediatedDevices": [mediated("t")]}),
             1,
-            Some("told from"),
+            Some("choose another name"),
         ),
         (
             json!({"mediatedDevices": [mediated(" ")]}),
