@@ -145,6 +145,11 @@ pub trait Network: Send + Sync + 'static {
         Box::pin(async { Ok(true) })
     }
 
+    /// Sets what keeps pods to their own addresses, where it is missing.
+    fn guard(&self) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Replaces all restrictions of pods. Only called if [`Network::has_policies`].
     fn restrict(&self, _: Vec<Restriction>) -> BoxFuture<'_, Result<(), Failure>> {
         Box::pin(async { Ok(()) })
@@ -265,6 +270,14 @@ impl Network for PodNetwork {
             let found = Self::is_restricted(self).await;
             let tried = "look at the restrictions of pods";
             found.map_err(|error| Failure::of(Reason::FailedNetworkPolicies, tried, &error))
+        })
+    }
+
+    fn guard(&self) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(async move {
+            let guarded = Self::guard(self).await;
+            let tried = "keep pods to their own addresses";
+            guarded.map_err(|error| Failure::of(Reason::FailedNetworkPolicies, tried, &error))
         })
     }
 

@@ -70,11 +70,24 @@ impl Net {
 
     /// Deletes the table; a missing one is not an error.
     pub fn delete_table(&mut self, family: Family, name: &str) -> Result<(), NetError> {
+        let message = encode::delete_table(family, name);
+        self.delete(message, format!("table {family} {name}"))
+    }
+
+    /// Deletes the chain with its rules; a missing chain or table is not an error. No rule may jump to it.
+    pub fn delete_chain(
+        &mut self,
+        family: Family,
+        table: &str,
+        name: &str,
+    ) -> Result<(), NetError> {
+        let message = encode::delete_chain(family, table, name);
+        self.delete(message, format!("chain {name} of table {family} {table}"))
+    }
+
+    fn delete(&mut self, message: Message, name: String) -> Result<(), NetError> {
         let mut batch = Batch::default();
-        batch.push(
-            encode::delete_table(family, name),
-            format!("table {family} {name}"),
-        );
+        batch.push(message, name);
         match self.try_commit(batch)? {
             Some((subject, refusal)) if !matches!(refusal.errno, Errno::NOENT) => {
                 Err(commit_error(&subject, refusal))
@@ -139,8 +152,11 @@ fn title(table: &Table) -> String {
 fn add_chains(batch: &mut Batch, table: &Table) {
     for chain in &table.chains {
         let name = format!("chain {} of table {}", chain.name, title(table));
-        let nat = chain.hook.is_some_and(|hook| hook.kind == HookKind::Nat);
-        let module = nat.then_some("nft_chain_nat");
+        let module = chain.hook.and_then(|hook| match (hook.kind, table.family) {
+            (HookKind::Nat, _) => Some("nft_chain_nat"),
+            (HookKind::Filter, Family::Netdev) => Some("nf_tables for interfaces"),
+            (HookKind::Filter, Family::Ip | Family::Ip6) => None,
+        });
         batch.push_requiring(encode::new_chain(table, chain), name.clone(), module);
         batch.push(encode::flush_chain(table, chain), name);
     }

@@ -2,15 +2,17 @@
 //!
 //! Every rule counts its packets. `host-net` checks names and families when it applies them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use crate::Cidr;
+use crate::{Cidr, MacAddress};
 
 /// Address family of a table; its rules match addresses of that family alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
     Ip,
     Ip6,
+    /// Every packet that interfaces receive, of any protocol.
+    Netdev,
 }
 
 impl Family {
@@ -59,6 +61,9 @@ pub enum HookPoint {
     Forward,
     Output,
     Postrouting,
+    /// Packets that one interface received, before all else; in tables of [`Family::Netdev`] only. The chain has the
+    /// name of that interface.
+    Ingress,
 }
 
 /// The action applies if every match holds.
@@ -97,6 +102,22 @@ pub enum Match {
     Reply,
     /// The packet is an error message about a connection.
     Related,
+    /// What a packet of a [`Family::Netdev`] is; has to come before matches of its addresses.
+    Protocol(EtherType),
+    /// The address that the sender of an ARP packet says it has.
+    ArpSender(Ipv4Addr),
+    SourceMacBeginsWith([u8; 2]),
+    NotSourceMac(MacAddress),
+    /// A message by which a router of IPv6 announces itself.
+    RouterAdvertisement,
+}
+
+/// The protocol of a packet in an Ethernet frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EtherType {
+    Arp,
+    Ip,
+    Ip6,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,12 +5,25 @@ use std::{fmt, net::IpAddr};
 
 use crate::{
     Cidr,
-    nft::{Action, Chain, Family, Hook, HookKind, HookPoint, Match, Rule, Table, Transport},
+    nft::{
+        Action, Chain, EtherType, Family, Hook, HookKind, HookPoint, Match, Rule, Table, Transport,
+    },
 };
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
+            Self::Netdev => "netdev",
+        })
+    }
+}
+
+impl fmt::Display for EtherType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Arp => "arp",
             Self::Ip => "ip",
             Self::Ip6 => "ip6",
         })
@@ -55,6 +68,7 @@ impl fmt::Display for Hook {
             HookPoint::Forward => "forward",
             HookPoint::Output => "output",
             HookPoint::Postrouting => "postrouting",
+            HookPoint::Ingress => "ingress",
         };
         write!(f, "type {kind} hook {point} priority ")?;
         // The tool has names for some priorities, at the hooks where they mean something.
@@ -110,6 +124,13 @@ impl fmt::Display for Match {
             Self::DestinationWasTranslated => f.write_str("ct status dnat"),
             Self::Reply => f.write_str("ct direction reply"),
             Self::Related => f.write_str("ct state related"),
+            Self::Protocol(protocol) => write!(f, "meta protocol {protocol}"),
+            Self::ArpSender(address) => write!(f, "arp saddr ip {address}"),
+            Self::SourceMacBeginsWith([a, b]) => {
+                write!(f, "@ll,48,16 {:#x}", u16::from_be_bytes([*a, *b]))
+            }
+            Self::NotSourceMac(address) => write!(f, "ether saddr != {address}"),
+            Self::RouterAdvertisement => f.write_str("icmpv6 type nd-router-advert"),
         }
     }
 }

@@ -253,6 +253,10 @@ impl Leases {
         self.by_pod.keys().cloned().collect()
     }
 
+    pub(crate) fn all(&self) -> Vec<Lease> {
+        self.by_pod.values().cloned().collect()
+    }
+
     pub(crate) fn veths(&self) -> HashSet<String> {
         self.by_pod
             .values()

@@ -12,6 +12,7 @@ mod cni;
 mod error;
 mod forward;
 mod lease;
+mod links;
 mod network;
 mod policies;
 mod secondary;

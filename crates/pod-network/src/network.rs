@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     net::{IpAddr, Ipv4Addr},
     path::Path,
-    sync::Arc,
+    sync::{Arc, Once},
 };
 
 use host_net::{Link, Net, NetError, NetworkNamespace, Veth, VethPair, in_namespace};
@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use crate::{
     CniDns, CniInterface, CniIp, CniResult, CniRoute, PodNetworkError, Settings, forward,
     lease::{Lease, Leases, check_uid},
+    links,
     policies::{self, Restriction},
     secondary::{self, Addresses, Attached, Attachment, NetworkRoute},
     services::{self, Forward, ServiceRange},
@@ -41,6 +42,8 @@ struct Shared {
     addresses: Addresses,
     /// Held while a pod joins a secondary network, so that no two of them get the same hardware address.
     joining: Mutex<()>,
+    /// Warns once that the kernel has no filters for links.
+    unfiltered: Once,
 }
 
 impl PodNetwork {
@@ -60,6 +63,7 @@ impl PodNetwork {
         let shared = Shared {
             addresses: Addresses::in_folder(&settings.state_dir),
             joining: Mutex::new(()),
+            unfiltered: Once::new(),
             settings,
             range,
             host,
@@ -143,6 +147,11 @@ impl PodNetwork {
         .await
     }
 
+    /// Sets the filters of the pods' links that are missing: other programs may remove them.
+    pub async fn guard(&self) -> Result<(), PodNetworkError> {
+        self.on_host(Shared::guard).await
+    }
+
     /// Sets up bridge, forwarding and address translation.
     pub async fn ensure(&self) -> Result<(), PodNetworkError> {
         self.on_host(Shared::ensure).await
@@ -172,6 +181,13 @@ impl PodNetwork {
                 interface: &name,
             };
             shared.attach(host, pod, &end)
+        })
+        .await?;
+        // Before anything of the pod runs.
+        let filtered = lease.clone();
+        self.on_host(move |shared, net| {
+            let filter = links::table(&shared.link_table(), [&filtered]);
+            Ok(shared.filter_links(net, &filter)?)
         })
         .await?;
         Ok(self.shared.result(&lease, &pair, netns))
@@ -307,6 +323,7 @@ impl Shared {
         net.ensure_sysctl(&Sysctl { name, value })?;
         net.replace_table(&self.rules())?;
         self.ensure_service_route(net)?;
+        self.guard(net)?;
         forward::warn_of_firewalls(net, &self.settings.bridge, &self.settings.table)?;
         tracing::debug!(bridge = self.settings.bridge, range = %range.network, "pod network is set up");
         Ok(())
@@ -318,6 +335,44 @@ impl Shared {
 
     fn policy_table(&self) -> String {
         format!("{}_policies", self.settings.table)
+    }
+
+    fn link_table(&self) -> String {
+        format!("{}_links", self.settings.table)
+    }
+
+    fn guard(&self, net: &mut Net) -> Result<(), PodNetworkError> {
+        let name = self.link_table();
+        let chains = net.base_chains(Family::Netdev)?;
+        let is_guarded = |veth: &str| {
+            let mut chains = chains.iter();
+            chains.any(|chain| chain.table == name && chain.name == veth)
+        };
+        let Some(bridge) = self.own_bridge(net)? else {
+            return Ok(());
+        };
+        let ports = net.ports(&bridge)?;
+        let leases = self.leases.lock().all();
+        let unguarded = leases.iter().filter(|lease| {
+            !is_guarded(&lease.veth) && ports.iter().any(|port| port.name == lease.veth)
+        });
+        let table = links::table(&name, unguarded);
+        Ok(self.filter_links(net, &table)?)
+    }
+
+    fn filter_links(&self, net: &mut Net, table: &Table) -> Result<(), NetError> {
+        if table.chains.is_empty() {
+            return Ok(());
+        }
+        match net.ensure_chains(table) {
+            Err(error @ NetError::NotSupported { .. }) => {
+                self.unfiltered.call_once(|| {
+                    tracing::warn!(%error, "pods can take the addresses of other pods");
+                });
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     fn delete_policies(&self, net: &mut Net) -> Result<(), PodNetworkError> {
@@ -470,6 +525,8 @@ impl Shared {
         let lease = self.leases.lock().get(uid).cloned();
         if let Some(lease) = lease {
             net.delete_link(&lease.veth)?;
+            // Newer kernels keep the chain, older ones delete it with the link.
+            net.delete_chain(Family::Netdev, &self.link_table(), &lease.veth)?;
         }
         self.delete_interfaces(net, |pod| pod == uid)?;
         self.addresses.release(|pod| pod != uid)?;
@@ -543,6 +600,7 @@ impl Shared {
         }
         net.delete_table(Family::Ip, &self.settings.table)?;
         net.delete_table(Family::Ip, &self.service_table())?;
+        net.delete_table(Family::Netdev, &self.link_table())?;
         self.delete_policies(net)?;
         self.delete_interfaces(net, |_| true)?;
         self.delete_bridges(net)?;

@@ -85,12 +85,15 @@ impl Range {
     }
 }
 
+/// How the MAC addresses of pods begin: locally administered unicast addresses.
+pub(crate) const MAC_PREFIX: [u8; 2] = [0x0a, 0x58];
+
 /// The MAC address of the interface with this address. As it follows from the address, the neighbour
 /// entries of the host and of other pods stay valid when the address passes to another pod.
 pub(crate) fn mac_of(address: Ipv4Addr) -> MacAddress {
     let [a, b, c, d] = address.octets();
-    // A locally administered unicast address.
-    MacAddress([0x0a, 0x58, a, b, c, d])
+    let [first, second] = MAC_PREFIX;
+    MacAddress([first, second, a, b, c, d])
 }
 
 #[cfg(test)]

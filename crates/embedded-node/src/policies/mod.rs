@@ -242,7 +242,8 @@ impl Reconciler for Controller {
 
     async fn reconcile(&self, _: &Key) -> Result<Requeue, PolicyError> {
         let shared = &self.0;
-        if let Err(failure) = restrict(shared).await {
+        let guarded = shared.settings.network.guard().await;
+        if let Err(failure) = guarded.and(restrict(shared).await) {
             // The users of policies rely on them.
             for policy in shared.policies.objects.list() {
                 let message = failure.message.clone();

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use net_plan::{
     Cidr,
-    nft::{Action, Chain, Family, HookKind, HookPoint, Match, Rule, Table, Transport},
+    nft::{Action, Chain, EtherType, Family, HookKind, HookPoint, Match, Rule, Table, Transport},
 };
 
 use super::BaseChain;
@@ -21,6 +21,7 @@ const NEW_TABLE: u16 = 0;
 const DEL_TABLE: u16 = 2;
 const NEW_CHAIN: u16 = 3;
 const GET_CHAIN: u16 = 4;
+const DEL_CHAIN: u16 = 5;
 const NEW_RULE: u16 = 6;
 const DEL_RULE: u16 = 8;
 
@@ -32,6 +33,7 @@ const CHAIN_POLICY: u16 = 5;
 const CHAIN_TYPE: u16 = 7;
 const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
+const HOOK_DEVICE: u16 = 3;
 const RULE_TABLE: u16 = 1;
 const RULE_CHAIN: u16 = 2;
 const RULE_EXPRESSIONS: u16 = 4;
@@ -68,22 +70,28 @@ const ROUTE_LOCAL: u32 = 2;
 /// Reject by an ICMP message "port unreachable".
 const REJECT_BY_ICMP: u32 = 0;
 const PORT_UNREACHABLE: u8 = 3;
+const ICMP_OF_IPV6: u8 = 58;
+const ROUTER_ADVERTISEMENT: u8 = 134;
 
+const META_PROTOCOL: u32 = 1;
 const META_INPUT_NAME: u32 = 6;
 const META_OUTPUT_NAME: u32 = 7;
 const META_TRANSPORT: u32 = 16;
 
+const BASE_LINK: u32 = 0;
 const BASE_NETWORK: u32 = 1;
 const BASE_TRANSPORT: u32 = 2;
 
 const NFPROTO_UNSPEC: u8 = 0;
 const NFPROTO_IPV4: u8 = 2;
+const NFPROTO_NETDEV: u8 = 5;
 const NFPROTO_IPV6: u8 = 10;
 
 fn protocol(family: Family) -> u8 {
     match family {
         Family::Ip => NFPROTO_IPV4,
         Family::Ip6 => NFPROTO_IPV6,
+        Family::Netdev => NFPROTO_NETDEV,
     }
 }
 
@@ -123,6 +131,9 @@ pub(super) fn new_chain(table: &Table, chain: &Chain) -> Message {
         message.nest(CHAIN_HOOK, |inside| {
             inside.big_endian(HOOK_NUMBER, hook_number(hook.point));
             inside.big_endian(HOOK_PRIORITY, hook.priority.cast_unsigned());
+            if hook.point == HookPoint::Ingress {
+                inside.text(HOOK_DEVICE, &chain.name);
+            }
         });
         message.big_endian(CHAIN_POLICY, ACCEPT);
         message.text(
@@ -138,7 +149,8 @@ pub(super) fn new_chain(table: &Table, chain: &Chain) -> Message {
 
 fn hook_number(point: HookPoint) -> u32 {
     match point {
-        HookPoint::Prerouting => 0,
+        // Numbers of different families.
+        HookPoint::Prerouting | HookPoint::Ingress => 0,
         HookPoint::Input => 1,
         HookPoint::Forward => 2,
         HookPoint::Output => 3,
@@ -150,6 +162,13 @@ fn chain_message(kind: u16, flags: u16, table: &Table, chain: &Chain) -> Message
     let mut message = message(kind, flags, table.family);
     message.text(CHAIN_TABLE, &table.name);
     message.text(CHAIN_NAME, &chain.name);
+    message
+}
+
+pub(super) fn delete_chain(family: Family, table: &str, chain: &str) -> Message {
+    let mut message = message(DEL_CHAIN, 0, family);
+    message.text(CHAIN_TABLE, table);
+    message.text(CHAIN_NAME, chain);
     message
 }
 
@@ -257,6 +276,33 @@ fn matches(list: &mut Message, one: &Match) {
             compare(list, Comparison::Equal, &[REPLY]);
         }
         Match::Related => connection(list, CONNECTION_STATE, RELATED),
+        Match::Protocol(protocol) => {
+            meta(list, META_PROTOCOL);
+            let number: u16 = match protocol {
+                EtherType::Arp => 0x0806,
+                EtherType::Ip => 0x0800,
+                EtherType::Ip6 => 0x86dd,
+            };
+            compare(list, Comparison::Equal, &number.to_be_bytes());
+        }
+        Match::ArpSender(address) => {
+            payload(list, BASE_NETWORK, 14, 4);
+            compare(list, Comparison::Equal, &address.octets());
+        }
+        Match::SourceMacBeginsWith(bytes) => {
+            payload(list, BASE_LINK, 6, 2);
+            compare(list, Comparison::Equal, bytes);
+        }
+        Match::NotSourceMac(address) => {
+            payload(list, BASE_LINK, 6, 6);
+            compare(list, Comparison::NotEqual, &address.0);
+        }
+        Match::RouterAdvertisement => {
+            meta(list, META_TRANSPORT);
+            compare(list, Comparison::Equal, &[ICMP_OF_IPV6]);
+            payload(list, BASE_TRANSPORT, 0, 1);
+            compare(list, Comparison::Equal, &[ROUTER_ADVERTISEMENT]);
+        }
     }
 }
 

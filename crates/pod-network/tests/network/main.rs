@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed call fails the test")]
 
+mod links;
 mod secondary;
 
 use std::{
@@ -327,17 +328,22 @@ async fn pods_have_only_the_connections_that_policies_allow() {
 
 /// The link-local address of a pod's interface, and the number of the interface.
 async fn address_of_link(pod: &Pod) -> (Ipv6Addr, u32) {
-    in_namespace(pod.namespace.clone(), |_| {
-        let all = std::fs::read_to_string("/proc/thread-self/net/if_inet6");
-        let all = all.map_err(NetError::Socket)?;
+    const TENTATIVE: u32 = 0x40;
+    loop {
+        let all = in_namespace(pod.namespace.clone(), |_| {
+            std::fs::read_to_string("/proc/thread-self/net/if_inet6").map_err(NetError::Socket)
+        });
+        let all = all.await.unwrap();
         let line = all.lines().find(|line| line.ends_with("eth0")).unwrap();
-        let mut words = line.split_whitespace();
-        let bits = u128::from_str_radix(words.next().unwrap(), 16).unwrap();
-        let index = u32::from_str_radix(words.next().unwrap(), 16).unwrap();
-        Ok((Ipv6Addr::from_bits(bits), index))
-    })
-    .await
-    .unwrap()
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |word: usize| u32::from_str_radix(words[word], 16).unwrap();
+        let address = Ipv6Addr::from_bits(u128::from_str_radix(words[0], 16).unwrap());
+        // It is not usable until the detection of duplicates has ended.
+        if number(4) & TENTATIVE == 0 {
+            return (address, number(1));
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Whether one pod opens a connection to another by its link-local address.
@@ -351,9 +357,7 @@ async fn connects_by_link(from: &Pod, to: &Pod) -> bool {
     let port = listener.local_addr().unwrap().port();
     let to = SocketAddrV6::new(address, port, 0, interface);
     in_namespace(from.namespace.clone(), move |_| {
-        // An address is not usable until the detection of duplicates has ended.
-        let mut tries = 0..5;
-        Ok(tries.any(|_| TcpStream::connect_timeout(&to.into(), Duration::from_secs(1)).is_ok()))
+        Ok(TcpStream::connect_timeout(&to.into(), Duration::from_secs(5)).is_ok())
     })
     .await
     .unwrap()
