@@ -38,8 +38,17 @@ fn allocated(input: &Input<'_>) -> Result<Vec<HostDevice>, RenderError> {
     let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
     let mut all = Vec::new();
     for device in &requested {
-        let DeviceSource::Resource(resource) = device.source else {
-            return Err(RenderError::missing(device.field("deviceName")));
+        let resource = match device.source {
+            DeviceSource::Resource(resource) => resource,
+            DeviceSource::Claim { claim, request } => {
+                all.push(claimed(
+                    input,
+                    device,
+                    (claim, request.unwrap_or_default()),
+                )?);
+                continue;
+            }
+            DeviceSource::Missing => return Err(RenderError::missing(device.field("deviceName"))),
         };
         let allocated = input.facts.allocated.of_resource(resource);
         let count = counts.get(resource).copied().unwrap_or(1);
@@ -56,12 +65,7 @@ fn allocated(input: &Input<'_>) -> Result<Vec<HostDevice>, RenderError> {
         })?;
         *position += share;
         for (number, address) in addresses.iter().enumerate() {
-            let wants_display = device.display.is_some_and(|display| display.is_explicit);
-            if wants_display && !matches!(address, DeviceAddress::Mediated(_)) {
-                let problem = "only a mediated device has a screen; leave it out";
-                let field = device.field("virtualGPUOptions.display");
-                return Err(RenderError::invalid(field, problem));
-            }
+            check_display(device, *address)?;
             all.push(HostDevice {
                 alias: alias(device.list, *address, device.name, number),
                 address: *address,
@@ -72,6 +76,44 @@ fn allocated(input: &Input<'_>) -> Result<Vec<HostDevice>, RenderError> {
         }
     }
     Ok(all)
+}
+
+/// The device of a request in a resource claim.
+fn claimed(
+    input: &Input<'_>,
+    device: &model::HostDevice<'_>,
+    (claim, request): (&str, &str),
+) -> Result<HostDevice, RenderError> {
+    let address = input.facts.allocated.of_claim(claim, request);
+    let address = address.ok_or_else(|| {
+        let problem = format!("the pod has no device of request {request} in claim {claim}");
+        RenderError::invalid(device.field("claimName"), &problem)
+    })?;
+    check_display(device, address)?;
+    let kind = match device.list {
+        HostDeviceList::Gpus => "gpu",
+        HostDeviceList::HostDevices => "hostdevice",
+    };
+    Ok(HostDevice {
+        alias: format!("dra-{kind}-{}", device.name),
+        address,
+        display: device.display,
+        boot_order: None,
+        taken: None,
+    })
+}
+
+fn check_display(
+    device: &model::HostDevice<'_>,
+    address: DeviceAddress,
+) -> Result<(), RenderError> {
+    let wants_display = device.display.is_some_and(|display| display.is_explicit);
+    if wants_display && !matches!(address, DeviceAddress::Mediated(_)) {
+        let problem = "only a mediated device has a screen; leave it out";
+        let field = device.field("virtualGPUOptions.display");
+        return Err(RenderError::invalid(field, problem));
+    }
+    Ok(())
 }
 
 /// The devices of SR-IOV interfaces. The network plugin has set their hardware addresses.

@@ -21,7 +21,7 @@ use domain_xml::{
     InterfaceFacts, Provisioning, SmbiosFacts, VolumeFacts, VolumeMode, render,
 };
 use kubevirt_api::VirtualMachineInstance;
-use model::{AllocatedDevices, PciAddress, Supported};
+use model::{AllocatedDevices, DeviceAddress, MediatedUuid, PciAddress, Supported};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -50,6 +50,8 @@ struct Given {
     volumes: BTreeMap<String, Mode>,
     /// Variables of the pod that name its devices of the node.
     variables: BTreeMap<String, String>,
+    /// Addresses of devices by `claim/request`.
+    claimed: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -155,7 +157,13 @@ fn virtual_functions(vmi: &VirtualMachineInstance) -> BTreeMap<String, PciAddres
 /// The devices that the pod was allocated.
 fn allocated(given: &Given) -> AllocatedDevices {
     let variables = given.variables.iter();
-    AllocatedDevices::of(variables.map(|(name, value)| (&**name, &**value))).unwrap()
+    let all = AllocatedDevices::of(variables.map(|(name, value)| (&**name, &**value))).unwrap();
+    given.claimed.iter().fold(all, |all, (name, address)| {
+        let (claim, request) = name.split_once('/').unwrap();
+        let pci = PciAddress::parse(address).map(DeviceAddress::Pci);
+        let mediated = || MediatedUuid::parse(address).map(DeviceAddress::Mediated);
+        all.with_claimed(claim, request, pci.or_else(mediated).unwrap())
+    })
 }
 
 fn facts(vmi: &VirtualMachineInstance, given: &Given) -> Facts {

@@ -34,6 +34,11 @@ pub(crate) fn obstacle(pod: &Pod, node: &Node) -> Option<String> {
         let why = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector";
         return Some(why.into());
     }
+    if spec.resource_claims.iter().flatten().next().is_some() {
+        let why = "0/1 nodes are available: a single host has no drivers for the pod's resourceClaims; use device \
+                   plugins (deviceName), or a cluster";
+        return Some(why.into());
+    }
     if node
         .spec
         .as_ref()
@@ -97,6 +102,10 @@ mod tests {
         let wants = |name: &str| json!({"containers": [{"name": "c", "resources": {"limits": {name: "1"}}}]});
         check(json!({}), None);
         check(json!({"nodeSelector": {"a": "b"}}), None);
+        check(
+            json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}),
+            Some("resourceClaims"),
+        );
         check(
             json!({"nodeSelector": {"a": "c"}}),
             Some("does not have label a=c"),

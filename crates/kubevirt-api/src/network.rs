@@ -67,6 +67,13 @@ pub struct ClaimRequest {
     pub request_name: Option<String>,
 }
 
+impl ClaimRequest {
+    /// The claim and the request in it.
+    pub fn names(&self) -> Option<(&str, &str)> {
+        Some((self.claim_name.as_deref()?, self.request_name.as_deref()?))
+    }
+}
+
 /// A network interface; exactly one binding (masquerade, bridge, sriov, ...).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]

@@ -1,5 +1,5 @@
-//! Devices of the node that its kubelet allocated to a pod, as device plugins describe them in
-//! variables of the container.
+//! Devices of the node that its kubelet allocated to a pod: those that device plugins describe in variables of the
+//! container, and those of resource claims ([`crate::claimed_device`]).
 //!
 //! The names of the variables are those that device plugins of others set for `KubeVirt`, too. The text
 //! is not trusted: a value with anything but addresses is refused as a whole.
@@ -21,6 +21,8 @@ const MAX_DEVICES: usize = 256;
 pub struct AllocatedDevices {
     /// By the last part of the variable.
     by_resource: BTreeMap<String, Vec<DeviceAddress>>,
+    /// By claim and request.
+    by_claim: BTreeMap<(String, String), DeviceAddress>,
 }
 
 /// Where the node has the device.
@@ -80,6 +82,20 @@ impl AllocatedDevices {
             }
         }
         Ok(found)
+    }
+
+    /// Adds the device of a request in a resource claim.
+    #[must_use]
+    pub fn with_claimed(mut self, claim: &str, request: &str, device: DeviceAddress) -> Self {
+        let key = (claim.to_owned(), request.to_owned());
+        self.by_claim.insert(key, device);
+        self
+    }
+
+    /// The device of a request in a resource claim.
+    pub fn of_claim(&self, claim: &str, request: &str) -> Option<DeviceAddress> {
+        let key = (claim.to_owned(), request.to_owned());
+        self.by_claim.get(&key).copied()
     }
 
     /// The devices of a resource, in the order of their allocation.

@@ -6,8 +6,8 @@ use kubevirt_api::domain::MemLockRequirement;
 use kubevirt_api::firmware::KernelBootContainer;
 
 use crate::{
-    Architecture, Binding, Bootloader, CpuModel, Credential, Disk, Filesystem, HostDevice,
-    Interface, KeptState, LinkState, MAX_QUEUES, Topology, Tpm, Volume, VolumeSource,
+    Architecture, Binding, Bootloader, CpuModel, Credential, DeviceSource, Disk, Filesystem,
+    HostDevice, Interface, KeptState, LinkState, MAX_QUEUES, Topology, Tpm, Volume, VolumeSource,
 };
 
 /// Longest host name.
@@ -169,6 +169,18 @@ impl<'a> Guest<'a> {
     /// The devices of the node that the guest drives itself, without interfaces.
     pub fn host_devices(&self) -> Vec<HostDevice<'a>> {
         HostDevice::all(self.vmi)
+    }
+
+    /// Claims and requests of the devices that the guest drives itself, also as interfaces.
+    pub fn device_claims(&self) -> Vec<(&'a str, &'a str)> {
+        let devices = self.host_devices().into_iter();
+        let devices = devices.filter_map(|device| match device.source {
+            DeviceSource::Claim { claim, request } => Some((claim, request.unwrap_or_default())),
+            DeviceSource::Resource(_) | DeviceSource::Missing => None,
+        });
+        let networks = self.vmi.spec.networks.iter();
+        let networks = networks.filter_map(|network| network.resource_claim.as_ref()?.names());
+        devices.chain(networks).collect()
     }
 
     /// Whether the guest drives devices of the host itself.

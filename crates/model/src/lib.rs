@@ -16,6 +16,7 @@ pub mod unsupported;
 mod allocated_devices;
 mod backup;
 mod bootloader;
+mod claimed_device;
 mod cpu;
 mod credential;
 mod disk;
@@ -37,6 +38,9 @@ pub use backup::{
     backed_up_volumes, backup_directory, backup_volume, is_backup_volume, last_backup,
 };
 pub use bootloader::Bootloader;
+pub use claimed_device::{
+    InvalidMetadata, METADATA_DIRECTORY, METADATA_SUFFIX, claimed_device, metadata_directory,
+};
 pub use cpu::{Architecture, CpuModel, Topology, needs_fixed_tsc};
 pub use credential::{Credential, Propagation};
 pub use disk::{Bus, Device, Disk, Target};

@@ -57,10 +57,8 @@ fn occurrences(rows: &[UnsupportedField], spec: &Value, path: &str) -> Vec<Unsup
     rows.iter().flat_map(of_row).collect()
 }
 
-/// Makes unplugged interfaces and their networks null, since nothing is rendered for them; the others
-/// keep their indices.
+/// Makes unplugged interfaces null, since nothing is rendered for them; the others keep their indices.
 fn clear_absent_interfaces(spec: &mut Value) {
-    let mut absent = Vec::new();
     let interfaces = spec.pointer_mut("/domain/devices/interfaces");
     for interface in interfaces
         .and_then(Value::as_array_mut)
@@ -68,14 +66,7 @@ fn clear_absent_interfaces(spec: &mut Value) {
         .flatten()
     {
         if interface["state"] == InterfaceState::Absent.as_str() {
-            absent.push(interface["name"].take());
             *interface = Value::Null;
-        }
-    }
-    let networks = spec.get_mut("networks").and_then(Value::as_array_mut);
-    for network in networks.into_iter().flatten() {
-        if absent.contains(&network["name"]) {
-            *network = Value::Null;
         }
     }
 }
@@ -182,28 +173,26 @@ mod tests {
     #[test]
     fn every_matching_field_is_named() {
         let spec = json!({
-            "networks": [{ "name": "a", "pod": {} }, { "name": "b", "resourceClaim": {} }],
-            "domain": { "devices": { "disks": [{ "changedBlockTracking": false }] } },
-            "resourceClaims": [{ "name": "c" }],
+            "domain": { "devices": {
+                "disks": [{ "changedBlockTracking": false }],
+                "interfaces": [{ "masquerade": {} }, { "slirp": {} }],
+            } },
         });
         let found = in_spec(&spec, "spec.template.spec");
         let fields: Vec<&str> = found.iter().map(|one| &*one.field).collect();
         assert_eq!(
             fields,
-            [
-                "spec.template.spec.networks[1].resourceClaim",
-                "spec.template.spec.resourceClaims[0]"
-            ]
+            ["spec.template.spec.domain.devices.interfaces[1].slirp"]
         );
         assert_eq!(
             found[0].warning(),
             "accepted, but this version cannot run it yet: \
-             spec.template.spec.networks[1].resourceClaim: use pod: {} or multus"
+             spec.template.spec.domain.devices.interfaces[1].slirp: use masquerade: {}, bridge: {} or passtBinding: {}"
         );
         assert_eq!(
             summary(&found).expect("something"),
-            "this version cannot run it yet: spec.template.spec.networks[1].resourceClaim: use pod: \
-             {} or multus; spec.template.spec.resourceClaims[0]: leave it out"
+            "this version cannot run it yet: spec.template.spec.domain.devices.interfaces[1].slirp: use masquerade: {}, \
+             bridge: {} or passtBinding: {}"
         );
         assert_eq!(summary(&[]), None);
     }
@@ -212,7 +201,7 @@ mod tests {
     fn fields_without_effect_are_supported() {
         let interfaces = json!([
             { "name": "a", "masquerade": {} },
-            { "name": "b", "state": "absent", "sriov": {} },
+            { "name": "b", "state": "absent", "slirp": {} },
             { "name": "c", "slirp": {} },
         ]);
         for (spec, expected) in [
@@ -224,18 +213,8 @@ mod tests {
                 vec!["spec.domain.devices.disks[1].changedBlockTracking"],
             ),
             (
-                json!({
-                    "domain": { "devices": { "interfaces": interfaces } },
-                    "networks": [
-                        { "name": "a", "pod": {} },
-                        { "name": "b", "resourceClaim": {} },
-                        { "name": "c", "resourceClaim": {} },
-                    ],
-                }),
-                vec![
-                    "spec.networks[2].resourceClaim",
-                    "spec.domain.devices.interfaces[2].slirp",
-                ],
+                json!({ "domain": { "devices": { "interfaces": interfaces } } }),
+                vec!["spec.domain.devices.interfaces[2].slirp"],
             ),
         ] {
             let found = in_spec(&spec, "spec");
@@ -266,8 +245,8 @@ mod tests {
         let key = "hooks.kubevirt.io/hookSidecars";
         for (object, field) in [
             (
-                json!({"spec": {"resourceClaims": [{"name": "a"}]}}),
-                "spec.resourceClaims[0]".to_owned(),
+                json!({"spec": {"domain": {"devices": {"interfaces": [{"name": "a", "slirp": {}}]}}}}),
+                "spec.domain.devices.interfaces[0].slirp".to_owned(),
             ),
             (
                 json!({"metadata": {"annotations": {key: "[]"}}}),

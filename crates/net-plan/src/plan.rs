@@ -133,7 +133,8 @@ fn virtual_function(
 ) -> Result<VirtualMachineInstanceNetworkInterface, PlanError> {
     match network {
         Network::Multus(multus) if multus.default != Some(true) => {}
-        Network::ResourceClaim(_) | Network::Missing => {
+        Network::ResourceClaim(_) => {}
+        Network::Missing => {
             return Err(Unsupported::network(interface.name(), network).into());
         }
         Network::Multus(_) | Network::Pod(_) => {

@@ -1,6 +1,7 @@
 //! Preparation of a pod for its guest: configures the pod's network, places libvirt's capability
 //! cache, hands over the disks, and renders the [`GuestPlan`] for the launcher. Idempotent.
 
+mod claimed_devices;
 mod cluster;
 mod device_nodes;
 mod error;
@@ -104,8 +105,8 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         direct_io,
         hotplugged: BTreeSet::new(),
         interfaces: network.interfaces.iter().map(interface_facts).collect(),
+        virtual_functions: attached.virtual_functions(&guest, &allocated),
         allocated,
-        virtual_functions: attached.virtual_functions(&guest),
         smbios: cluster::smbios(settings),
         balloon_stats_seconds: cluster::balloon_stats_seconds(settings),
         free_page_reporting: cluster::reports_free_pages(settings),

@@ -25,15 +25,11 @@ pub enum Condition {
 /// All unsupported fields of a VMI's spec.
 #[rustfmt::skip]
 pub const FIELDS: &[UnsupportedField] = &[
-    present("networks[*].resourceClaim", "networks by resource claim", "use pod: {} or multus"),
     present("domain.devices.interfaces[*].slirp", "slirp", BINDING),
     present("domain.devices.interfaces[*].macvtap", "macvtap", BINDING),
     present("domain.devices.interfaces[*].passt", "passt", BINDING),
     present("domain.devices.interfaces[*].binding", "network binding plugins", BINDING),
     enabled("domain.devices.disks[*].changedBlockTracking", "changed block tracking", LEAVE_OUT),
-    present("domain.devices.gpus[*].claimName", "GPUs by resource claim", DEVICE_NAME),
-    present("domain.devices.hostDevices[*].claimName", "host devices by resource claim", DEVICE_NAME),
-    present("resourceClaims[*]", "resource claims", LEAVE_OUT),
 ];
 
 /// Fields that change nothing in this version, although the guest runs; each with the reason.
@@ -50,7 +46,6 @@ pub const WITHOUT_EFFECT: &[UnsupportedField] = &[
 const NO_TAGS: &str = "the guest's metadata does not have it yet";
 pub(super) const ARCHITECTURE: &str = "use amd64, arm64 or s390x";
 pub(super) const LEAVE_OUT: &str = "leave it out";
-const DEVICE_NAME: &str = "use deviceName";
 pub(super) const BINDING: &str = "use masquerade: {}, bridge: {} or passtBinding: {}";
 
 const fn present(

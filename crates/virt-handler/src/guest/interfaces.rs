@@ -7,7 +7,7 @@ use kubevirt_api::{
     VirtualMachineInstance, annotations, vmi_status::VirtualMachineInstanceNetworkInterface,
 };
 use launcher_channel::{Agent, AgentInterface, InterfaceLink};
-use model::{Binding, Guest, LinkState, PciAddress};
+use model::{AllocatedDevices, Binding, DeviceAddress, Guest, LinkState, PciAddress};
 use serde::Deserialize;
 
 /// Limit of interfaces in the status that only the guest agent reports.
@@ -75,13 +75,30 @@ impl Attached {
         found
     }
 
-    /// The devices of the guest's SR-IOV interfaces, by interface.
-    pub(crate) fn virtual_functions(&self, guest: &Guest<'_>) -> BTreeMap<String, PciAddress> {
+    /// The devices of the guest's SR-IOV interfaces, by interface: of the network plugin, or of a resource claim.
+    pub(crate) fn virtual_functions(
+        &self,
+        guest: &Guest<'_>,
+        allocated: &AllocatedDevices,
+    ) -> BTreeMap<String, PciAddress> {
         let interfaces = guest.plugged_interfaces();
         let functions = interfaces.filter(|interface| interface.binding == Binding::Sriov);
         let found = functions.filter_map(|interface| {
-            let device = self.devices.get(&interface.pod_interface(self.primary()))?;
-            Some((interface.name().to_owned(), *device))
+            let name = interface.name();
+            let networks = &guest.vmi.spec.networks;
+            let network = networks.iter().find(|network| network.name == name);
+            let claim = network.and_then(|network| network.resource_claim.as_ref());
+            let device = match claim {
+                None => *self.devices.get(&interface.pod_interface(self.primary()))?,
+                Some(claim) => {
+                    let (claim, request) = claim.names()?;
+                    match allocated.of_claim(claim, request)? {
+                        DeviceAddress::Pci(device) => device,
+                        DeviceAddress::Mediated(_) | DeviceAddress::Usb(_) => return None,
+                    }
+                }
+            };
+            Some((name.to_owned(), device))
         });
         found.collect()
     }
@@ -292,12 +309,15 @@ mod tests {
     }
 
     #[test]
-    fn device_of_an_interface_is_that_of_the_plugins_report() {
+    fn device_of_an_interface_is_that_of_the_plugins_report_or_of_its_claim() {
         let interface = |network: &str| json!({"name": network, "sriov": {}});
         let vmi: VirtualMachineInstance = serde_json::from_value(json!({"spec": {
             "domain": {"devices": {"interfaces": [interface("a"), interface("b"), interface("c"),
-                {"name": "d", "bridge": {}}]}},
-            "networks": [],
+                {"name": "d", "bridge": {}}, interface("e"), interface("f")]}},
+            "networks": [
+                {"name": "e", "resourceClaim": {"claimName": "ports", "requestName": "port"}},
+                {"name": "f", "resourceClaim": {"claimName": "ports", "requestName": "other"}},
+            ],
         }}))
         .unwrap();
         let report = |network: &str, address: &str| {
@@ -313,16 +333,22 @@ mod tests {
             report("a", "0000:65:02.0"),
             report("c", "../../65:02.2"),
             report("d", "0000:65:02.3"),
+            report("f", "0000:65:02.4"),
             {"name": "ns/n", "interface": "net9", "device-info": {"type": "memif"}},
         ]);
         let annotations = json!({annotations::CNI_NETWORK_STATUS: reports.to_string()});
         let pod = serde_json::from_value(json!({"metadata": {"annotations": annotations}}));
-        let found = Attached::of(&pod.unwrap()).virtual_functions(&Guest::of(&vmi));
+        let port = PciAddress::parse("0000:66:02.0").map(DeviceAddress::Pci);
+        let claimed = AllocatedDevices::default().with_claimed("ports", "port", port.unwrap());
+        let found = Attached::of(&pod.unwrap()).virtual_functions(&Guest::of(&vmi), &claimed);
         let found: Vec<_> = found
             .iter()
             .map(|(name, address)| format!("{name} {address}"))
             .collect();
-        assert_eq!(found, ["a 0000:65:02.0", "b 0000:65:02.1"]);
+        assert_eq!(
+            found,
+            ["a 0000:65:02.0", "b 0000:65:02.1", "e 0000:66:02.0"]
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::PrepareError;
+use super::{PrepareError, claimed_devices};
 use crate::{
     launcher::Peer,
     volumes::{READ_AND_WRITE, give, has_rights},
@@ -35,15 +35,16 @@ pub(super) fn hand_over(
     if !guest.has_passthrough() {
         return Ok(AllocatedDevices::default());
     }
-    give_nodes(&peer.root().map_err(PrepareError::Devices)?).map_err(PrepareError::Devices)?;
-    if guest.host_devices().is_empty() {
-        return Ok(AllocatedDevices::default());
-    }
-    let variables = peer.variables().map_err(PrepareError::Devices)?;
-    let variables = variables.iter();
-    let variables = variables.map(|(name, value)| (name.as_str(), value.as_str()));
-    let allocated = AllocatedDevices::of(variables)?;
-    Ok(allocated)
+    let root = peer.root().map_err(PrepareError::Devices)?;
+    give_nodes(&root).map_err(PrepareError::Devices)?;
+    let allocated = if guest.host_devices().is_empty() {
+        AllocatedDevices::default()
+    } else {
+        let variables = peer.variables().map_err(PrepareError::Devices)?;
+        let variables = variables.iter();
+        AllocatedDevices::of(variables.map(|(name, value)| (name.as_str(), value.as_str())))?
+    };
+    Ok(claimed_devices::add(allocated, guest, &root)?)
 }
 
 fn give_nodes(root: &OwnedFd) -> io::Result<()> {

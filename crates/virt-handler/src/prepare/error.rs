@@ -8,7 +8,10 @@ use model::{InvalidAllocation, Unsupported};
 use net_plan::PlanError;
 use reasons::Reason;
 
-use super::file_servers::PathNotMounted;
+use super::{
+    claimed_devices::{ClaimError, NotDescribed},
+    file_servers::PathNotMounted,
+};
 use crate::volumes::StepError;
 
 /// Why a pod cannot be prepared for its guest.
@@ -34,8 +37,19 @@ pub(crate) enum PrepareError {
     Devices(#[source] io::Error),
     #[error(transparent)]
     Allocation(#[from] InvalidAllocation),
+    #[error(transparent)]
+    NotDescribed(#[from] NotDescribed),
     #[error("hand over the guest's disks")]
     HandOver(#[source] io::Error),
+}
+
+impl From<ClaimError> for PrepareError {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            ClaimError::NotDescribed(problem) => Self::NotDescribed(problem),
+            ClaimError::Io(error) => Self::Devices(error),
+        }
+    }
 }
 
 impl PrepareError {
@@ -51,7 +65,9 @@ impl PrepareError {
             Self::Volume(StepError::Capacity(_)) => Reason::CapacityNotUsable,
             Self::Pod(_) => Reason::PodNotReachable,
             Self::Rights(_) => Reason::LimitsNotRaised,
-            Self::Devices(_) | Self::Allocation(_) => Reason::HostDeviceNotUsable,
+            Self::Devices(_) | Self::Allocation(_) | Self::NotDescribed(_) => {
+                Reason::HostDeviceNotUsable
+            }
             Self::HandOver(_) => Reason::DiskNotUsable,
         }
     }

@@ -62,8 +62,11 @@ fn old_manifest_is_accepted_unchanged() {
 fn unsupported_field_is_accepted_with_a_remedy() {
     for (patch, warning) in [
         (
-            json!({ "resourceClaims": [{ "name": "c", "resourceClaimName": "gpu" }] }),
-            "spec.template.spec.resourceClaims[0]: leave it out",
+            json!({
+                "domain": { "devices": { "interfaces": [{ "name": "a", "binding": { "name": "b" } }] } },
+                "networks": [{ "name": "a", "pod": {} }],
+            }),
+            "spec.template.spec.domain.devices.interfaces[0].binding: use masquerade: {}, bridge: {} or passtBinding: {}",
         ),
         (
             json!({

@@ -11,18 +11,19 @@ use crate::vmi::status::{self, Done};
 #[test]
 fn unsupported_vmi_gets_no_pod() {
     let mut asking = vmi("Pending");
-    asking["spec"]["networks"] = json!([
-        {"name": "a", "resourceClaim": {}},
-        {"name": "b", "pod": {}},
+    let interfaces = json!([
+        {"name": "a", "binding": {"name": "x"}},
+        {"name": "b", "masquerade": {}},
+        {"name": "c", "slirp": {}},
     ]);
-    let reserving = json!([{"name": "d", "changedBlockTracking": true}]);
-    asking["spec"]["domain"] = json!({"devices": {"disks": reserving}});
+    asking["spec"]["domain"] = json!({"devices": {"interfaces": interfaces}});
     let observed = observe(asking.clone(), None);
     let wanted = plan(&observed);
     assert!(wanted.steps.is_empty(), "{:?}", wanted.steps);
     assert_eq!(wanted.phase, Phase::Pending);
-    let message = "this version cannot run it yet: spec.networks[0].resourceClaim: use pod: {} or \
-                   multus; spec.domain.devices.disks[0].changedBlockTracking: leave it out";
+    let message = "this version cannot run it yet: spec.domain.devices.interfaces[2].slirp: use masquerade: {}, \
+                   bridge: {} or passtBinding: {}; spec.domain.devices.interfaces[0].binding: use masquerade: {}, \
+                   bridge: {} or passtBinding: {}";
     let problem = wanted.problem.clone().unwrap();
     assert_eq!(problem.message, message);
     let status = status::render(&observed, &wanted, &Done::default());
