@@ -183,7 +183,7 @@ mod tests {
     fn every_matching_field_is_named() {
         let spec = json!({
             "networks": [{ "name": "a", "pod": {} }, { "name": "b", "resourceClaim": {} }],
-            "domain": { "devices": { "disks": [{ "changedBlockTracking": false }] } },
+            "domain": { "devices": { "disks": [{ "changedBlockTracking": true }] } },
             "resourceClaims": [{ "name": "c" }],
         });
         let found = in_spec(&spec, "spec.template.spec");
@@ -217,11 +217,11 @@ mod tests {
         ]);
         for (spec, expected) in [
             (
-                json!({ "domain": { "devices": { "disks": [
-                    { "changedBlockTracking": false },
-                    { "changedBlockTracking": true },
+                json!({ "domain": { "devices": { "hostDevices": [
+                    { "claimName": null },
+                    { "claimName": "a" },
                 ] } } }),
-                vec!["spec.domain.devices.disks[1].changedBlockTracking"],
+                vec!["spec.domain.devices.hostDevices[1].claimName"],
             ),
             (
                 json!({

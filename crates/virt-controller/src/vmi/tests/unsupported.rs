@@ -15,14 +15,13 @@ fn unsupported_vmi_gets_no_pod() {
         {"name": "a", "resourceClaim": {}},
         {"name": "b", "pod": {}},
     ]);
-    let reserving = json!([{"name": "d", "changedBlockTracking": true}]);
-    asking["spec"]["domain"] = json!({"devices": {"disks": reserving}});
+    asking["spec"]["resourceClaims"] = json!([{"name": "d"}]);
     let observed = observe(asking.clone(), None);
     let wanted = plan(&observed);
     assert!(wanted.steps.is_empty(), "{:?}", wanted.steps);
     assert_eq!(wanted.phase, Phase::Pending);
     let message = "this version cannot run it yet: spec.networks[0].resourceClaim: use pod: {} or \
-                   multus; spec.domain.devices.disks[0].changedBlockTracking: leave it out";
+                   multus; spec.resourceClaims[0]: leave it out";
     let problem = wanted.problem.clone().unwrap();
     assert_eq!(problem.message, message);
     let status = status::render(&observed, &wanted, &Done::default());
