@@ -29,7 +29,7 @@ pub struct BackupPlan {
     /// The directory of the backup to build on: only blocks that changed since then are copied. If they are not
     /// known for sure, all blocks are copied.
     pub parent: Option<String>,
-    /// The checkpoints of other trackers. When the backup is complete, QEMU forgets all others but its own.
+    /// The checkpoints of trackers. A backup that leaves a checkpoint removes all others but its own and the parent's.
     pub kept_checkpoints: Vec<String>,
 }
 

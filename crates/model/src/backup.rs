@@ -32,7 +32,7 @@ pub fn backup_directory(backup: &str, start: &Time) -> String {
     format!("{}{time}", short(backup))
 }
 
-/// The checkpoints that other trackers need, in the form of their annotation.
+/// The checkpoints that trackers need, by their annotation.
 pub fn kept_checkpoints(vmi: &VirtualMachineInstance) -> Vec<String> {
     let all = vmi.metadata.annotations.iter().flatten();
     let all = all.filter(|(key, _)| *key == annotations::KEPT_CHECKPOINTS);

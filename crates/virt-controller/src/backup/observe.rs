@@ -29,7 +29,7 @@ pub(super) struct Observed {
     pub(super) target: Target,
     /// The tracker that is the source.
     pub(super) tracker: Option<Arc<VirtualMachineBackupTracker>>,
-    /// The checkpoints that other trackers of the VM need.
+    /// The checkpoints that the trackers of the VM need.
     pub(super) kept_checkpoints: Vec<String>,
     pub(super) now: Timestamp,
 }
@@ -261,16 +261,14 @@ impl Controller {
             Some(_) => Target::FileSystem,
         };
         let source = named(&backup.spec.source.name);
-        let mut others = self.trackers.in_namespace(&key.namespace);
-        others.retain(|one| {
-            Key::of(one.as_ref()) != source
-                && one.metadata.deletion_timestamp.is_none()
-                && Some(&one.spec.source.name) == vm.as_ref()
+        let mut of_vm = self.trackers.in_namespace(&key.namespace);
+        of_vm.retain(|one| {
+            one.metadata.deletion_timestamp.is_none() && Some(&one.spec.source.name) == vm.as_ref()
         });
         let tracker = is_tracked(&backup).then(|| self.trackers.get(&source));
         Observed {
             tracker: tracker.flatten(),
-            kept_checkpoints: checkpoints(others),
+            kept_checkpoints: checkpoints(of_vm),
             backup,
             vm,
             guest,

@@ -286,6 +286,8 @@ async fn back_up_tracked(
         .delete("nightly", &parameters)
         .await
         .unwrap();
+    // The next backup of this name is another directory.
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
     (requested, json!(backup.status))
 }
 

@@ -17,6 +17,12 @@ use super::qmp::QmpError;
 const BITMAP: &str = "ferrovirt-checkpoint:";
 /// The start of the names of jobs and of nodes of increments. QEMU allows 31 bytes.
 const JOB: &str = "ferrovirt-backup-";
+/// A bitmap has 2 to the power of this many bits at most.
+const BITS: u32 = 24;
+/// The cluster size of the copies.
+const MIN_GRANULARITY: u64 = 64 << 10;
+/// QEMU's limit is above this.
+const MAX_GRANULARITY: u64 = 1 << 30;
 /// QEMU's path of a device that has a name.
 const PERIPHERAL: &str = "/machine/peripheral/";
 
@@ -169,8 +175,17 @@ pub(super) fn mark(nodes: &BTreeMap<String, Node>, checkpoint: &str) -> Value {
     json!({"actions": actions})
 }
 
+/// Bytes that a bit stands for: so many that a bitmap takes 2 MiB at most, whatever the disk's size.
+fn granularity(capacity: u64) -> u64 {
+    (capacity >> BITS)
+        .next_power_of_two()
+        .clamp(MIN_GRANULARITY, MAX_GRANULARITY)
+}
+
 fn add(node: &Node, checkpoint: &str) -> Value {
-    json!({"type": "block-dirty-bitmap-add", "data": bitmap(&node.name, checkpoint)})
+    let mut data = bitmap(&node.name, checkpoint);
+    data["granularity"] = json!(granularity(node.capacity));
+    json!({"type": "block-dirty-bitmap-add", "data": data})
 }
 
 /// The arguments of `transaction` that makes a checkpoint of all disks and begins to copy what has changed since
@@ -342,7 +357,7 @@ mod tests {
         let found = increment(&nodes, "p", "q");
         let mark = |node: &str| {
             json!({"type": "block-dirty-bitmap-add", "data": {
-                "node": node, "name": "ferrovirt-checkpoint:q",
+                "node": node, "name": "ferrovirt-checkpoint:q", "granularity": 65536,
             }})
         };
         let copy = |node: &str, job: &str| {
@@ -357,6 +372,19 @@ mod tests {
         ]});
         assert_eq!(found, expected);
         assert!(job(usize::MAX).len() < 40 && job(9999).len() <= 31);
+    }
+
+    #[test]
+    fn bitmap_of_a_large_disk_is_coarse() {
+        for (capacity, expected) in [
+            (0, 64 << 10),
+            (1 << 40, 64 << 10),
+            ((1 << 40) + 512, 64 << 10),
+            (5 << 40, 512 << 10),
+            (u64::MAX >> 1, 1 << 30),
+        ] {
+            assert_eq!(granularity(capacity), expected, "{capacity}");
+        }
     }
 
     #[test]
