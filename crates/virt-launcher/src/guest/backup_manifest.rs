@@ -90,11 +90,11 @@ pub(super) fn read_chain(
     // The increment to be made, and the parent.
     let mut increments = 1 + usize::from(first.kind == Kind::Incremental);
     while let Some(directory) = next {
-        if increments >= MAX_INCREMENTS {
-            return Err(ChainError::Long);
-        }
         let manifest = read(claim, &directory, guest_uid)?;
         increments += usize::from(manifest.kind == Kind::Incremental);
+        if increments > MAX_INCREMENTS {
+            return Err(ChainError::Long);
+        }
         next = manifest.parent;
     }
     Ok(first)
