@@ -706,11 +706,8 @@ fn unsupported_fields_are_named() {
     let devices = "/spec/domain/devices";
     check_errors([
         (
-            with(
-                &format!("{devices}/disks/0"),
-                json!({"name": "d", "disk": {"bus": "scsi"}, "changedBlockTracking": true}),
-            ),
-            "not supported yet: spec.domain.devices.disks[0].changedBlockTracking: leave it out",
+            with("/spec/resourceClaims", json!([{"name": "c"}])),
+            "not supported yet: spec.resourceClaims[0]: leave it out",
         ),
         (
             with(

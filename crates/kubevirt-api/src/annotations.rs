@@ -51,6 +51,8 @@ pub const EXPORT_AUTHORITY: &str = "ferrovirt.io/export-authority";
 pub const EXPORT_TOKEN: &str = "ferrovirt.io/export-token";
 /// On claims with the saved state of a guest: what the guest that goes on must have as before; value: JSON.
 pub const SUSPENDED_GUEST: &str = "ferrovirt.io/suspended-guest";
+/// On VMIs: the checkpoints that trackers need while a backup is made, separated by commas.
+pub const KEPT_CHECKPOINTS: &str = "ferrovirt.io/kept-checkpoints";
 /// On VMIs: configuration for guests that read it by `fw_cfg`.
 pub const IGNITION_DATA: &str = "kubevirt.io/ignitiondata";
 /// On VMIs: sidecars that may change the domain.

@@ -23,6 +23,14 @@ pub struct BackupPlan {
     pub disks: Vec<String>,
     /// Whether the guest writes its caches to disk first, where its agent can do that.
     pub quiesces: bool,
+    /// Whether QEMU records from this moment on which blocks change: the next backup can build on this one. The
+    /// checkpoint has the name of the directory.
+    pub leaves_checkpoint: bool,
+    /// The directory of the backup to build on: only blocks that changed since then are copied. If they are not
+    /// known for sure, all blocks are copied.
+    pub parent: Option<String>,
+    /// The checkpoints of trackers. A backup that leaves a checkpoint removes all others but its own and the parent's.
+    pub kept_checkpoints: Vec<String>,
 }
 
 impl BackupPlan {
@@ -30,8 +38,9 @@ impl BackupPlan {
     pub fn path(&self) -> Option<String> {
         let mut names = [&self.volume, &self.directory]
             .into_iter()
-            .chain(&self.disks);
-        let is_valid = names.all(|name| is_plain(name));
+            .chain(&self.disks)
+            .chain(&self.parent);
+        let is_valid = names.all(|name| is_plain_name(name));
         is_valid.then(|| format!("{HOTPLUG_DISKS}/{}/{}", self.volume, self.directory))
     }
 }
@@ -41,7 +50,8 @@ pub fn backup_file(volume: &str) -> String {
     format!("{volume}.qcow2")
 }
 
-fn is_plain(name: &str) -> bool {
+/// Whether it is the name of one directory or file, and of none that is hidden.
+pub fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME && !name.contains('/') && !name.starts_with('.')
 }
 
@@ -76,6 +86,8 @@ pub enum BackupStage {
     Done {
         /// Of all files.
         bytes: u64,
+        #[serde(default)]
+        lineage: Lineage,
     },
     /// With the reason. No file is left, unless the storage failed.
     Failed(String),
@@ -87,6 +99,18 @@ impl BackupStage {
     pub fn is_running(&self) -> bool {
         matches!(self, Self::Running { .. })
     }
+}
+
+/// What a backup builds on, and what can build on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Lineage {
+    /// The directory of the backup that it builds on; `None` if it has all blocks.
+    pub parent: Option<String>,
+    /// Whether it left a checkpoint.
+    pub has_checkpoint: bool,
+    /// Why it has all blocks although it was to build on a parent, or why it left no checkpoint.
+    pub note: Option<String>,
 }
 
 /// Whether the guest wrote its caches to disk.
@@ -119,10 +143,15 @@ mod tests {
                 volume: volume.to_owned(),
                 directory: directory.to_owned(),
                 disks: vec![disk.to_owned()],
-                quiesces: true,
+                ..BackupPlan::default()
             };
             let expected = is_valid.then(|| format!("{HOTPLUG_DISKS}/{volume}/{directory}"));
             assert_eq!(plan.path(), expected, "{plan:?}");
+            let child = BackupPlan {
+                parent: Some("../d".to_owned()),
+                ..plan
+            };
+            assert_eq!(child.path(), None);
         }
     }
 }

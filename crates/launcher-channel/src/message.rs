@@ -245,8 +245,15 @@ impl GuestState {
             cut(&mut backup.plan.directory);
             backup.plan.disks.truncate(MAX_DISKS);
             backup.plan.disks.iter_mut().for_each(cut);
-            if let BackupStage::Failed(message) = &mut backup.stage {
-                cut(message);
+            backup.plan.parent.iter_mut().for_each(cut);
+            backup.plan.kept_checkpoints.clear();
+            match &mut backup.stage {
+                BackupStage::Failed(message) => cut(message),
+                BackupStage::Done { lineage, .. } => {
+                    lineage.parent.iter_mut().for_each(cut);
+                    lineage.note.iter_mut().for_each(cut);
+                }
+                BackupStage::Running { .. } | BackupStage::Cancelled => {}
             }
             if let Some(Quiesce::Failed(message) | Quiesce::Skipped(message)) = &mut backup.quiesce
             {

@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::vmi::UtilityVolumeType;
 use kubevirt_api::vmi_status::VirtualMachineInstanceBackupStatus;
+use kubevirt_api::{VirtualMachineInstance, annotations};
 use sha2::{Digest as _, Sha256};
 
 use crate::{Guest, Storage, Target};
@@ -15,6 +15,8 @@ use crate::{Guest, Storage, Target};
 const VOLUME_SUFFIX: &str = "-backup-target-pvc";
 /// Bytes of the name of a backup in other names, which are names of directories, too.
 const MAX_NAME: usize = 200;
+/// The most checkpoints of a guest that is backed up, besides the one that is made: each takes memory of QEMU.
+pub const MAX_CHECKPOINTS: usize = 16;
 /// Digits of the hash of a longer name.
 const HASH: usize = 16;
 
@@ -28,6 +30,15 @@ pub fn backup_volume(backup: &str) -> String {
 pub fn backup_directory(backup: &str, start: &Time) -> String {
     let time = start.0.strftime("-%Y%m%d-%H%M%S");
     format!("{}{time}", short(backup))
+}
+
+/// The checkpoints that trackers need, by their annotation.
+pub fn kept_checkpoints(vmi: &VirtualMachineInstance) -> Vec<String> {
+    let all = vmi.metadata.annotations.iter().flatten();
+    let all = all.filter(|(key, _)| *key == annotations::KEPT_CHECKPOINTS);
+    let names = all.flat_map(|(_, value)| value.split(','));
+    let names = names.filter(|name| !name.is_empty());
+    names.take(MAX_CHECKPOINTS).map(str::to_owned).collect()
 }
 
 /// Long names are cut, and stay different by a hash.

@@ -9,7 +9,6 @@ use crate::Bootloader;
 pub enum KeptState {
     FirmwareVariables,
     Tpm,
-    ChangedBlocks,
 }
 
 /// The guest's TPM.
@@ -31,23 +30,18 @@ impl KeptState {
             }
         );
         let tpm = Tpm::of(domain.devices.tpm.as_ref());
-        let mut disks = domain.devices.disks.iter();
-        let records_changes = disks.any(|disk| disk.changed_block_tracking == Some(true));
         [
             (Self::FirmwareVariables, keeps_variables),
             (Self::Tpm, tpm.is_some_and(|tpm| tpm.is_persistent)),
-            (Self::ChangedBlocks, records_changes),
         ]
         .into_iter()
         .filter_map(|(state, is_kept)| is_kept.then_some(state))
         .collect()
     }
 
-    /// Whether a guest with this domain keeps state that belongs to its VM alone. The record of changed blocks may
-    /// be lost.
+    /// Whether a guest with this domain keeps state that belongs to its VM alone.
     pub fn is_bound_to_vm(domain: &DomainSpec) -> bool {
-        let kept = Self::of(domain);
-        kept.contains(&Self::Tpm) || kept.contains(&Self::FirmwareVariables)
+        !Self::of(domain).is_empty()
     }
 
     /// The field of the VMI that asks for it.
@@ -55,7 +49,6 @@ impl KeptState {
         match self {
             Self::FirmwareVariables => "spec.domain.firmware.bootloader.efi.persistent",
             Self::Tpm => "spec.domain.devices.tpm.persistent",
-            Self::ChangedBlocks => "spec.domain.devices.disks.changedBlockTracking",
         }
     }
 }
@@ -77,7 +70,7 @@ mod tests {
 
     #[test]
     fn devices_that_are_switched_off_keep_nothing() {
-        use KeptState::{ChangedBlocks, FirmwareVariables, Tpm};
+        use KeptState::{FirmwareVariables, Tpm};
         for (domain, expected) in [
             (json!({}), vec![]),
             (json!({"devices": {"tpm": {}}}), vec![]),
@@ -92,7 +85,7 @@ mod tests {
             ),
             (
                 json!({"devices": {"disks": [{"name": "a", "changedBlockTracking": true}]}}),
-                vec![ChangedBlocks],
+                vec![],
             ),
         ] {
             let parsed: DomainSpec = serde_json::from_value(domain.clone()).expect("a domain");

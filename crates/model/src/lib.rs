@@ -35,7 +35,8 @@ pub use allocated_devices::{
     AllocatedDevices, DeviceAddress, InvalidAllocation, MediatedUuid, UsbAddress,
 };
 pub use backup::{
-    backed_up_volumes, backup_directory, backup_volume, is_backup_volume, last_backup,
+    MAX_CHECKPOINTS, backed_up_volumes, backup_directory, backup_volume, is_backup_volume,
+    kept_checkpoints, last_backup,
 };
 pub use bootloader::Bootloader;
 pub use claimed_device::{

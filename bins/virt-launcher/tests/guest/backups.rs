@@ -17,28 +17,29 @@ use crate::failpoints::{armed_pod, call};
 use crate::handler::Handler;
 use crate::{acpi_plan, pod, single, wait_for_boot, with_devices};
 
-const DISKS: [&str; 2] = ["data", "more"];
+pub(crate) const DISKS: [&str; 2] = ["data", "more"];
 
-fn plan(directory: &str) -> BackupPlan {
+pub(crate) fn plan(directory: &str) -> BackupPlan {
     BackupPlan {
         volume: "target".to_owned(),
         directory: directory.to_owned(),
         disks: DISKS.map(str::to_owned).to_vec(),
         quiesces: true,
+        ..BackupPlan::default()
     }
 }
 
-fn path(pod: &Bundle, plan: &BackupPlan) -> PathBuf {
+pub(crate) fn path(pod: &Bundle, plan: &BackupPlan) -> PathBuf {
     let disks = pod.run_dir().join("kubevirt/hotplug-disks");
     disks.join(&plan.volume).join(&plan.directory)
 }
 
-fn source(pod: &Bundle, disk: &str) -> PathBuf {
+pub(crate) fn source(pod: &Bundle, disk: &str) -> PathBuf {
     pod.run_dir().join(format!("private/{disk}.img"))
 }
 
 /// A guest with two disks of data, and the volume for its backups.
-fn guest(pod: &Bundle) -> GuestPlan {
+pub(crate) fn guest(pod: &Bundle) -> GuestPlan {
     let mut devices = Vec::new();
     for (disk, target) in DISKS.iter().zip(["vdb", "vdc"]) {
         let image = source(pod, disk);
@@ -73,15 +74,15 @@ async fn end_of(pod: &Bundle, request: Request, plan: &BackupPlan) -> (GuestStat
     }
 }
 
-async fn back_up(pod: &Bundle, plan: &BackupPlan) -> (GuestState, BackupStage) {
+pub(crate) async fn back_up(pod: &Bundle, plan: &BackupPlan) -> (GuestState, BackupStage) {
     end_of(pod, Request::Backup(plan.clone()), plan).await
 }
 
-async fn cancel(pod: &Bundle, plan: &BackupPlan) -> (GuestState, BackupStage) {
+pub(crate) async fn cancel(pod: &Bundle, plan: &BackupPlan) -> (GuestState, BackupStage) {
     end_of(pod, Request::CancelBackup(plan.clone()), plan).await
 }
 
-fn raw(image: &Path) -> Vec<u8> {
+pub(crate) fn raw(image: &Path) -> Vec<u8> {
     let out = tempfile::NamedTempFile::new().unwrap();
     let status = Command::new("qemu-img")
         .args(["convert", "-f", "qcow2", "-O", "raw"])
@@ -94,7 +95,7 @@ fn raw(image: &Path) -> Vec<u8> {
 
 /// The manifest names the copies, which have the content of the disks.
 fn check(pod: &Bundle, plan: &BackupPlan, stage: &BackupStage) {
-    let BackupStage::Done { bytes } = stage else {
+    let BackupStage::Done { bytes, .. } = stage else {
         panic!("{stage:?}; the log:\n{}", pod.log());
     };
     let directory = path(pod, plan);

@@ -11,6 +11,7 @@ mod backups;
 mod disks;
 mod dumps;
 mod failpoints;
+mod increments;
 mod lifecycle;
 mod metrics;
 mod migration;

@@ -1,5 +1,5 @@
 //! The persistent volume claim on which a guest keeps state that is neither disk nor memory:
-//! firmware variables, the contents of its TPM, the record of changed blocks. Each part has its own
+//! firmware variables, the contents of its TPM. Each part has its own
 //! directory on the claim.
 
 use model::{KeptState, paths};
@@ -34,7 +34,6 @@ pub(super) fn add(all: &mut Storage, input: &Input<'_>) -> Result<(), PodError> 
                 part("swtpm", &format!("{}/swtpm", paths::LIBVIRT_QEMU));
                 part("swtpm-localca", paths::SWTPM_LOCAL_CA);
             }
-            KeptState::ChangedBlocks => part("cbt", &format!("{}/cbt", paths::LIBVIRT_QEMU)),
         }
     }
     Ok(())

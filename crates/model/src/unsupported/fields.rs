@@ -29,7 +29,6 @@ pub const FIELDS: &[UnsupportedField] = &[
     present("domain.devices.interfaces[*].macvtap", "macvtap", BINDING),
     present("domain.devices.interfaces[*].passt", "passt", BINDING),
     present("domain.devices.interfaces[*].binding", "network binding plugins", BINDING),
-    enabled("domain.devices.disks[*].changedBlockTracking", "changed block tracking", LEAVE_OUT),
 ];
 
 /// Fields that change nothing in this version, although the guest runs; each with the reason.
@@ -39,10 +38,13 @@ pub const WITHOUT_EFFECT: &[UnsupportedField] = &[
     present("domain.devices.gpus[*].tag", "tags of devices", NO_TAGS),
     present("domain.devices.hostDevices[*].tag", "tags of devices", NO_TAGS),
     present("domain.devices.interfaces[*].tag", "tags of devices", NO_TAGS),
+    enabled("domain.devices.disks[*].changedBlockTracking", "a layer that records changes", TRACKER),
     enabled("domain.features.apic.endOfInterrupt", "end of interrupts", "libvirt decides; leave it out"),
     present("domain.launchSecurity.sev.attestation", "attestation by a client", "let the guest attest itself"),
 ];
 
+const TRACKER: &str =
+    "a VirtualMachineBackupTracker has the changes of all disks recorded; leave it out";
 const NO_TAGS: &str = "the guest's metadata does not have it yet";
 pub(super) const ARCHITECTURE: &str = "use amd64, arm64 or s390x";
 pub(super) const LEAVE_OUT: &str = "leave it out";

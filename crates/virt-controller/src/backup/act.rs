@@ -3,11 +3,12 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kubevirt_api::backup::{QuiesceStatus, VirtualMachineBackup};
+use kubevirt_api::backup::{QuiesceStatus, VirtualMachineBackup, VirtualMachineBackupTracker};
 use kubevirt_api::finalizers;
 use kubevirt_api::vmi::{UtilityVolume, UtilityVolumeType};
+use model::backup_directory;
 use reasons::Reason;
-use reconcile::{EventType, Key, WriteError, apply_reported, merge};
+use reconcile::{EventType, Key, WriteError, apply_reported, merge, merge_status};
 use serde_json::{Value, json};
 
 use super::observe::Observed;
@@ -47,6 +48,10 @@ impl Controller {
             Step::Begin => {
                 self.patch_guest(observed, begin_patch(observed), "begin the copy")
                     .await?;
+                None
+            }
+            Step::Track => {
+                self.track(observed).await?;
                 None
             }
             Step::Detach => {
@@ -99,7 +104,7 @@ impl Controller {
         };
         let key = Key::of(guest.as_ref());
         let api = Api::<Guest>::namespaced(self.client.clone(), &key.namespace);
-        body["metadata"] = json!({"resourceVersion": guest.metadata.resource_version});
+        body["metadata"]["resourceVersion"] = json!(guest.metadata.resource_version);
         match merge(&api, MANAGER, &key, &body).await {
             Ok(written) => {
                 self.vmis.wrote(guest, written);
@@ -107,6 +112,29 @@ impl Controller {
             }
             Err(WriteError::NotFound { .. }) => Ok(()),
             Err(error) => Err(update(tried)(error)),
+        }
+    }
+
+    /// Gives the tracker the checkpoint of the backup, unless it has changed since it was observed.
+    async fn track(&self, observed: &Observed) -> Result<(), BackupError> {
+        let (Some(tracker), Some(checkpoint)) = (&observed.tracker, observed.new_checkpoint())
+        else {
+            return Ok(());
+        };
+        let key = Key::of(tracker.as_ref());
+        let api =
+            Api::<VirtualMachineBackupTracker>::namespaced(self.client.clone(), &key.namespace);
+        let body = json!({
+            "metadata": {"resourceVersion": tracker.metadata.resource_version},
+            "status": {"latestCheckpoint": checkpoint},
+        });
+        match merge_status(&api, MANAGER, &key, &body).await {
+            Ok(written) => {
+                self.trackers.wrote(tracker, written);
+                Ok(())
+            }
+            Err(WriteError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(update("record the checkpoint")(error)),
         }
     }
 
@@ -207,7 +235,20 @@ fn begin_patch(observed: &Observed) -> Value {
     let quiesce = skips.then_some(QuiesceStatus::Skipped);
     let now = observed.now;
     let start = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
-    json!({"status": {"changedBlockTracking": {
+    // The checkpoint to build on, or that of the backup itself.
+    let own = || backup_directory(observed.name(), &start);
+    let checkpoint = observed
+        .is_tracked()
+        .then(|| observed.parent().map_or_else(own, str::to_owned));
+    let kept = observed
+        .is_tracked()
+        .then(|| observed.kept_checkpoints.join(","));
+    let mut annotations = serde_json::Map::new();
+    annotations.insert(
+        kubevirt_api::annotations::KEPT_CHECKPOINTS.to_owned(),
+        json!(kept),
+    );
+    json!({"metadata": {"annotations": annotations}, "status": {"changedBlockTracking": {
         "state": tracking_state(observed),
         "backupStatus": {
             "backupName": observed.name(),
@@ -217,7 +258,7 @@ fn begin_patch(observed: &Observed) -> Value {
             "completed": null,
             "failed": null,
             "backupMsg": null,
-            "checkpointName": null,
+            "checkpointName": checkpoint,
             "volumes": null,
         },
     }}})
@@ -236,6 +277,7 @@ fn name(step: Step) -> &'static str {
         Step::AddFinalizer => "virt-controller/backup/add-finalizer",
         Step::Attach => "virt-controller/backup/attach",
         Step::Begin => "virt-controller/backup/begin",
+        Step::Track => "virt-controller/backup/track",
         Step::Detach => "virt-controller/backup/detach",
         Step::Forget => "virt-controller/backup/forget",
         Step::RemoveFinalizer => "virt-controller/backup/remove-finalizer",

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kubevirt_api::backup::{
-    ConditionType as Type, VirtualMachineBackup, VirtualMachineBackupTracker,
+    BackupCheckpoint, BackupVolumeInfo, ConditionType as Type, VirtualMachineBackup,
+    VirtualMachineBackupTracker,
 };
 use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::finalizers;
 use kubevirt_api::vmi_status::{VirtualMachineInstanceBackupStatus, VolumeStatus};
 use launcher_pod::ClaimMode;
-use model::backup_volume;
+use model::{MAX_CHECKPOINTS, backup_directory, backup_volume};
 use reasons::Reason;
 use reconcile::{Key, Store};
 
@@ -26,6 +27,10 @@ pub(super) struct Observed {
     /// The VMI of the VM.
     pub(super) guest: Option<Arc<Guest>>,
     pub(super) target: Target,
+    /// The tracker that is the source.
+    pub(super) tracker: Option<Arc<VirtualMachineBackupTracker>>,
+    /// The checkpoints that the trackers of the VM need.
+    pub(super) kept_checkpoints: Vec<String>,
     pub(super) now: Timestamp,
 }
 
@@ -71,6 +76,48 @@ impl Observed {
         report_of(self.guest.as_ref()?, &self.backup)
     }
 
+    /// Whether the source is a tracker.
+    pub(super) fn is_tracked(&self) -> bool {
+        is_tracked(&self.backup)
+    }
+
+    /// The checkpoint to build on.
+    pub(super) fn parent(&self) -> Option<&str> {
+        if self.backup.spec.force_full_backup == Some(true) {
+            return None;
+        }
+        latest(self.tracker.as_deref()?)?.name.as_deref()
+    }
+
+    /// The checkpoint that the backup has made, if the report has one: that of its directory.
+    pub(super) fn own_checkpoint(&self) -> Option<BackupCheckpoint> {
+        let report = self
+            .report()
+            .filter(|report| report.completed == Some(true))?;
+        report.checkpoint_name.as_ref()?;
+        let start = report.start_timestamp.clone()?;
+        let volume = |volume_name: &String| BackupVolumeInfo {
+            volume_name: volume_name.clone(),
+            ..BackupVolumeInfo::default()
+        };
+        let volumes = report.volumes.iter().map(|one| &one.volume_name);
+        Some(BackupCheckpoint {
+            name: Some(backup_directory(self.name(), &start)),
+            volumes: volumes.map(volume).collect(),
+            creation_time: Some(start),
+        })
+    }
+
+    /// The checkpoint that the tracker has yet to get.
+    pub(super) fn new_checkpoint(&self) -> Option<BackupCheckpoint> {
+        let tracker = self.tracker.as_deref()?;
+        // Another tracker may have got the name of this one.
+        let is_of_vm = Some(&tracker.spec.source.name) == self.vm.as_ref();
+        let own = self.own_checkpoint().filter(|_| is_of_vm)?;
+        let known = latest(tracker).and_then(|latest| latest.name.as_ref());
+        (known != own.name.as_ref()).then_some(own)
+    }
+
     pub(super) fn is_finished(&self) -> bool {
         is_finished(&self.backup)
     }
@@ -113,13 +160,31 @@ pub(super) fn is_settled(backup: &VirtualMachineBackup) -> bool {
     is_finished(backup) && !has_finalizer(backup)
 }
 
+fn is_tracked(backup: &VirtualMachineBackup) -> bool {
+    backup.spec.source.kind == VirtualMachineBackupTracker::KIND
+}
+
+fn latest(tracker: &VirtualMachineBackupTracker) -> Option<&BackupCheckpoint> {
+    tracker.status.as_ref()?.latest_checkpoint.as_ref()
+}
+
+/// The last checkpoints of trackers, those made last first.
+fn checkpoints(mut trackers: Vec<Arc<VirtualMachineBackupTracker>>) -> Vec<String> {
+    let time = |one: &Arc<VirtualMachineBackupTracker>| {
+        latest(one).and_then(|latest| latest.creation_time.clone())
+    };
+    trackers.sort_by_key(|one| std::cmp::Reverse(time(one)));
+    let names = trackers.iter().filter_map(|one| latest(one)?.name.clone());
+    names.take(MAX_CHECKPOINTS).collect()
+}
+
 /// The VM of a backup; `None` while its tracker does not exist.
 fn vm_of(
     backup: &VirtualMachineBackup,
     trackers: &Store<VirtualMachineBackupTracker>,
 ) -> Option<String> {
     let source = &backup.spec.source;
-    if source.kind != VirtualMachineBackupTracker::KIND {
+    if !is_tracked(backup) {
         return Some(source.name.clone());
     }
     let namespace = backup.metadata.namespace.as_deref().unwrap_or_default();
@@ -172,7 +237,7 @@ pub(super) fn is_concerned(
 impl Controller {
     /// The guest that has something of the backup of a tracker, even if the tracker is gone.
     fn holder(&self, key: &Key, backup: &VirtualMachineBackup) -> Option<Arc<Guest>> {
-        if backup.spec.source.kind != VirtualMachineBackupTracker::KIND {
+        if !is_tracked(backup) {
             return None;
         }
         let mut guests = self.vmis.in_namespace(&key.namespace).into_iter();
@@ -195,7 +260,15 @@ impl Controller {
             Some(claim) if claim.facts.mode() == ClaimMode::Block => Target::BlockDevice,
             Some(_) => Target::FileSystem,
         };
+        let source = named(&backup.spec.source.name);
+        let mut of_vm = self.trackers.in_namespace(&key.namespace);
+        of_vm.retain(|one| {
+            one.metadata.deletion_timestamp.is_none() && Some(&one.spec.source.name) == vm.as_ref()
+        });
+        let tracker = is_tracked(&backup).then(|| self.trackers.get(&source));
         Observed {
+            tracker: tracker.flatten(),
+            kept_checkpoints: checkpoints(of_vm),
             backup,
             vm,
             guest,

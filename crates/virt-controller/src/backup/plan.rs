@@ -18,6 +18,8 @@ pub(super) enum Step {
     Attach,
     /// Requests the backup of virt-handler.
     Begin,
+    /// Records the checkpoint of the backup in its tracker.
+    Track,
     /// Removes the claim from the guest's utility volumes.
     Detach,
     /// Removes the backup from the status of the guest.
@@ -183,6 +185,9 @@ fn follow(observed: &Observed) -> Plan {
     // Written before the claim leaves: the guest may end meanwhile, and its report with it.
     if !has_failed(report) && !observed.is_copied() {
         return Plan::state(Progress::Leaving);
+    }
+    if !has_failed(report) && observed.new_checkpoint().is_some() {
+        return Plan::step(Step::Track, Progress::Kept);
     }
     if !is_over {
         if observed.is_attached() {

@@ -27,7 +27,9 @@ pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
             &now,
         ),
         Progress::Copying(message) => {
-            status.type_ = Some(BackupType::Full);
+            // Only its end says whether it could build on a parent.
+            let is_asked = observed.is_tracked() && observed.parent().is_some();
+            status.type_ = (!is_asked).then_some(BackupType::Full);
             set(
                 list,
                 &Type::Progressing,
@@ -38,8 +40,16 @@ pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
             );
         }
         Progress::Leaving => {
-            status.type_ = Some(BackupType::Full);
             let report = observed.report().cloned().unwrap_or_default();
+            let own = observed.own_checkpoint();
+            status.checkpoint_name = own.and_then(|own| own.name);
+            let is_incremental = report.checkpoint_name.is_some()
+                && report.checkpoint_name != status.checkpoint_name;
+            status.type_ = Some(if is_incremental {
+                BackupType::Incremental
+            } else {
+                BackupType::Full
+            });
             let message = report.backup_msg.unwrap_or_default();
             let message = format!("claim {}, {message}", observed.claim());
             set(

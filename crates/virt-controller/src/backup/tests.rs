@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kubevirt_api::VirtualMachineInstance;
-use kubevirt_api::backup::VirtualMachineBackup;
+use kubevirt_api::backup::{VirtualMachineBackup, VirtualMachineBackupTracker};
 use serde_json::{Value, json};
 
 use super::observe::{Observed, Target, holds};
@@ -48,6 +48,8 @@ fn seen(backup_changes: &Value, guest_changes: &Value) -> Observed {
         vm: Some("vm".to_owned()),
         guest: Some(guest(guest_changes)),
         target: Target::FileSystem,
+        tracker: None,
+        kept_checkpoints: Vec::new(),
         now: "2026-11-27T03:00:00Z".parse().unwrap(),
     }
 }
@@ -337,4 +339,105 @@ fn conditions_show_progress_and_quiescing() {
     assert_eq!(status.included_volumes[0].volume_name, "root");
     assert_eq!(status.conditions[0].message, "claim c, directory d");
     assert_eq!(json!(status.type_), "Full");
+}
+
+const OWN: &str = "b-20261127-020000";
+const PARENT: &str = "a-20261126-020000";
+
+/// A backup of tracker `t` of VM `vm`, which has this last checkpoint.
+fn tracked(backup_changes: &Value, guest_changes: &Value, latest: Option<&str>) -> Observed {
+    let of_tracker = json!({"spec": {"source": {
+        "apiGroup": "backup.kubevirt.io", "kind": "VirtualMachineBackupTracker", "name": "t",
+    }}});
+    let latest = latest.map(|name| json!({"latestCheckpoint": {"name": name}}));
+    let tracker: VirtualMachineBackupTracker = serde_json::from_value(json!({
+        "metadata": {"name": "t", "namespace": "n"},
+        "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "vm"}},
+        "status": latest,
+    }))
+    .unwrap();
+    Observed {
+        tracker: Some(Arc::new(tracker)),
+        ..seen(&merged(backup_changes.clone(), &of_tracker), guest_changes)
+    }
+}
+
+/// Of a backup that built on this checkpoint, or made its own.
+fn made(checkpoint: &Value) -> Value {
+    let members = json!({
+        "completed": true, "volumes": [{"volumeName": "root"}], "checkpointName": checkpoint,
+    });
+    attached("MountedToPod", &report(&members))
+}
+
+#[test]
+fn tracker_gets_the_checkpoint_before_the_claim_leaves() {
+    for (checkpoint, latest, expected) in [
+        (json!(OWN), None, "Track"),
+        (json!(PARENT), Some(PARENT), "Track"),
+        (json!(OWN), Some(OWN), "Detach"),
+        // Nothing can build on it: the tracker keeps what it has.
+        (Value::Null, Some(PARENT), "Detach"),
+    ] {
+        let observed = tracked(&copied(), &made(&checkpoint), latest);
+        check(&observed, expected);
+    }
+    // The result first.
+    let begun = with_conditions(&[progressing("Initiated")]);
+    check(&tracked(&begun, &made(&json!(OWN)), None), "Leaving");
+    let failed = json!({"completed": true, "failed": true, "checkpointName": OWN});
+    let failed = attached("MountedToPod", &report(&failed));
+    check(&tracked(&begun, &failed, None), "Detach");
+    // Deleted, and made again for another VM.
+    let mut other = tracked(&copied(), &made(&json!(OWN)), None);
+    other.vm = Some("other".to_owned());
+    check(&other, "Detach");
+    let gone = Observed {
+        tracker: None,
+        ..tracked(&copied(), &made(&json!(OWN)), None)
+    };
+    check(&gone, "Detach");
+    // Of a VM, not of a tracker.
+    check(&seen(&copied(), &made(&Value::Null)), "Detach");
+}
+
+#[test]
+fn new_checkpoint_has_the_name_of_the_directory() {
+    let observed = tracked(&copied(), &made(&json!(PARENT)), Some(PARENT));
+    let expected = json!({
+        "name": OWN, "creationTime": "2026-11-27T02:00:00Z", "volumes": [{"volumeName": "root"}],
+    });
+    assert_eq!(json!(observed.new_checkpoint()), expected);
+}
+
+#[test]
+fn parent_is_the_last_checkpoint_unless_all_is_wanted() {
+    let none = json!({});
+    assert_eq!(tracked(&none, &none, Some(PARENT)).parent(), Some(PARENT));
+    assert_eq!(tracked(&none, &none, None).parent(), None);
+    let full = json!({"spec": {"forceFullBackup": true}});
+    assert_eq!(tracked(&full, &none, Some(PARENT)).parent(), None);
+}
+
+#[test]
+fn type_says_what_was_copied() {
+    let begun = with_conditions(&[progressing("Initiated")]);
+    for (checkpoint, kind, own) in [
+        (json!(PARENT), "Incremental", json!(OWN)),
+        (json!(OWN), "Full", json!(OWN)),
+        (Value::Null, "Full", Value::Null),
+    ] {
+        let observed = tracked(&begun, &made(&checkpoint), Some(PARENT));
+        let status = json!(render(&observed, &Progress::Leaving));
+        assert_eq!(
+            (&status["type"], &status["checkpointName"]),
+            (&json!(kind), &own)
+        );
+    }
+    let running = attached("MountedToPod", &report(&json!({"checkpointName": PARENT})));
+    let copying = Progress::Copying("m".to_owned());
+    let observed = tracked(&begun, &running, Some(PARENT));
+    assert_eq!(json!(render(&observed, &copying))["type"], Value::Null);
+    let observed = tracked(&begun, &running, None);
+    assert_eq!(json!(render(&observed, &copying))["type"], "Full");
 }

@@ -1,5 +1,6 @@
 //! Backups of running VMs, with the part of virt-handler played by the test.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::backup::{VirtualMachineBackup, VirtualMachineBackupTracker};
@@ -253,13 +254,122 @@ async fn deletion_of_the_tracker_leaves_nothing_in_the_guest() {
     cluster.end().await;
 }
 
+async fn latest(cluster: &TestCluster) -> Value {
+    let tracker = trackers(cluster).get("t").await.unwrap();
+    json!(tracker.status)["latestCheckpoint"].clone()
+}
+
+/// Makes a backup of the tracker; returns the checkpoint that is requested of virt-handler, and the backup's
+/// status. `reported` is the checkpoint of the report, of the directory and of the request.
+async fn back_up_tracked(
+    cluster: &TestCluster,
+    spec: Value,
+    reported: fn(&str, &Value) -> Value,
+) -> (Value, Value) {
+    create(cluster, spec).await;
+    begin(cluster).await;
+    let request = report(cluster).await;
+    let start: Time = serde_json::from_value(request["startTimestamp"].clone()).unwrap();
+    let own = model::backup_directory("nightly", &start);
+    let requested = request["checkpointName"].clone();
+    let done = json!({
+        "completed": true, "backupMsg": "directory d", "volumes": [{"volumeName": "root"}],
+        "checkpointName": reported(&own, &requested),
+    });
+    write(cluster, done).await;
+    detach(cluster).await;
+    wait_for(cluster, "Complete", "Completed").await;
+    is_clean(cluster).await;
+    let backup = backups(cluster).get("nightly").await.unwrap();
+    let parameters = DeleteParams::default();
+    backups(cluster)
+        .delete("nightly", &parameters)
+        .await
+        .unwrap();
+    // The next backup of this name is another directory.
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    (requested, json!(backup.status))
+}
+
+/// A full backup, an increment, and one that becomes a full one.
+async fn back_up_three_times(cluster: &TestCluster) {
+    create_tracker(cluster).await;
+    let as_requested: fn(&str, &Value) -> Value = |_, requested| requested.clone();
+    let (first, status) = back_up_tracked(cluster, of_tracker(), as_requested).await;
+    assert_eq!(
+        (&status["type"], &status["checkpointName"]),
+        (&json!("Full"), &first)
+    );
+    let checkpoint = latest(cluster).await;
+    assert_eq!(checkpoint["name"], first);
+    assert_eq!(checkpoint["volumes"], json!([{"volumeName": "root"}]));
+    let (second, status) = back_up_tracked(cluster, of_tracker(), as_requested).await;
+    assert_eq!(second, first, "the checkpoint to build on");
+    assert_eq!(status["type"], "Incremental");
+    let checkpoint = latest(cluster).await["name"].clone();
+    assert!(checkpoint != first && checkpoint == status["checkpointName"]);
+    let fell_back: fn(&str, &Value) -> Value = |own, _| json!(own);
+    let (third, status) = back_up_tracked(cluster, of_tracker(), fell_back).await;
+    assert_eq!(third, checkpoint);
+    assert_eq!(status["type"], "Full");
+    assert_eq!(latest(cluster).await["name"], status["checkpointName"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn backups_of_a_tracker_build_on_its_last_checkpoint() {
+    let cluster = with_guest().await;
+    back_up_three_times(&cluster).await;
+    let mut forced = of_tracker();
+    forced["forceFullBackup"] = json!(true);
+    let before = latest(&cluster).await["name"].clone();
+    let (requested, _) = back_up_tracked(&cluster, forced, |_, request| request.clone()).await;
+    assert!(requested.is_string() && requested != before, "{requested}");
+    // Without a checkpoint, the tracker keeps its last one.
+    let before = latest(&cluster).await["name"].clone();
+    back_up_tracked(&cluster, of_tracker(), |_, _| Value::Null).await;
+    assert_eq!(latest(&cluster).await["name"], before);
+    // A backup of the VM leaves none.
+    let (requested, _) = back_up_tracked(&cluster, of_vm(), |_, _| Value::Null).await;
+    assert_eq!(requested, Value::Null);
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn checkpoints_of_other_trackers_are_kept() {
+    let cluster = with_guest().await;
+    create_tracker(&cluster).await;
+    for (name, vm) in [("other", "a"), ("foreign", "b")] {
+        let tracker: VirtualMachineBackupTracker = serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": vm}},
+        }))
+        .unwrap();
+        let api = trackers(&cluster);
+        api.create(&PostParams::default(), &tracker).await.unwrap();
+        let status =
+            json!({"status": {"latestCheckpoint": {"name": format!("{name}-checkpoint")}}});
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(status));
+        api.patch_status(name, &parameters, &patch).await.unwrap();
+    }
+    create(&cluster, of_tracker()).await;
+    begin(&cluster).await;
+    let vmi = cluster.vmis().get("a").await.unwrap();
+    let kept = vmi.annotations().get("ferrovirt.io/kept-checkpoints");
+    assert_eq!(kept.map(String::as_str), Some("other-checkpoint"));
+    cluster.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn backups_survive_a_crash_of_the_controllers_at_every_failpoint() {
     let names = ::failpoints::NAMES.lines();
     for name in names.filter(|name| name.starts_with("virt-controller/backup/")) {
         let mut cluster = with_guest().await;
         cluster.crash_after(name);
-        back_up(&cluster).await;
+        if name.ends_with("/track") {
+            back_up_three_times(&cluster).await;
+        } else {
+            back_up(&cluster).await;
+        }
         assert!(
             !cluster.is_crash_pending(),
             "failpoint {name} was not reached"

@@ -18,8 +18,12 @@ use kubevirt_api::{
         VirtualMachineInstanceStatus,
     },
 };
-use launcher_channel::{BackupPlan, BackupReport, BackupStage, GuestState, Quiesce, Request};
-use model::{Guest, backed_up_volumes, backup_directory, backup_volume, last_backup};
+use launcher_channel::{
+    BackupPlan, BackupReport, BackupStage, GuestState, Lineage, Quiesce, Request,
+};
+use model::{
+    Guest, backed_up_volumes, backup_directory, backup_volume, kept_checkpoints, last_backup,
+};
 use reasons::Reason;
 
 use super::{
@@ -164,7 +168,9 @@ pub(super) fn advance(
         BackupStage::Running { percent } => {
             status.backup_msg = Some(format!("{percent} % of the data is copied"));
         }
-        BackupStage::Done { bytes } => {
+        BackupStage::Done { bytes, lineage } => {
+            let is_tracked = status.checkpoint_name.is_some();
+            status.checkpoint_name = checkpoint(lineage, &report.plan.directory);
             let volumes = report.plan.disks.iter();
             let info = |volume: &String| VirtualMachineInstanceBackupVolumeInfo {
                 volume_name: volume.clone(),
@@ -175,6 +181,22 @@ pub(super) fn advance(
                 report.plan.directory,
                 report.plan.disks.len()
             );
+            if let Some(parent) = &lineage.parent {
+                message.push_str(", changes since ");
+                message.push_str(parent);
+            }
+            let disks: Vec<_> = report.plan.disks.iter().map(String::as_str).collect();
+            let shared = shared_disk(vmi, &disks).filter(|_| is_tracked);
+            if let Some(shared) = shared {
+                message.push_str(
+                    "; the next backup will copy all blocks: other guests may change disk ",
+                );
+                message.push_str(shared);
+            }
+            if let Some(note) = &lineage.note {
+                message.push_str("; ");
+                message.push_str(note);
+            }
             if let Some(Quiesce::Failed(why) | Quiesce::Skipped(why)) = &report.quiesce {
                 message.push_str("; the guest did not write its caches to disk first: ");
                 message.push_str(why);
@@ -184,6 +206,13 @@ pub(super) fn advance(
         BackupStage::Failed(why) => end(status, Err(why), now),
         BackupStage::Cancelled => end(status, Err("the backup was cancelled"), now),
     }
+}
+
+/// What the status says at the end: the checkpoint that an increment builds on, that of a full backup itself, or
+/// none if no backup can build on it.
+fn checkpoint(lineage: &Lineage, directory: &str) -> Option<String> {
+    let own = lineage.has_checkpoint.then(|| directory.to_owned());
+    own.map(|own| lineage.parent.clone().unwrap_or(own))
 }
 
 fn end(status: &mut Status, result: Result<String, &str>, now: &Time) {
@@ -227,12 +256,29 @@ fn plan(
     let start = start.unwrap_or(Time(Timestamp::UNIX_EPOCH));
     let name = status.backup_name.as_deref().unwrap_or_default();
     let disks = backed_up_volumes(&Guest::of(vmi), |volume| state.disks.contains_key(volume));
+    let directory = backup_directory(name, &start);
+    // Before the end, the field is the request: the checkpoint to build on, or that of the backup itself.
+    let checkpoint = status.checkpoint_name.clone();
+    let checkpoint = checkpoint.filter(|_| shared_disk(vmi, &disks).is_none());
     BackupPlan {
         volume: volume.to_owned(),
-        directory: backup_directory(name, &start),
+        leaves_checkpoint: checkpoint.is_some(),
+        parent: checkpoint.filter(|name| *name != directory),
+        kept_checkpoints: kept_checkpoints(vmi),
+        directory,
         disks: disks.into_iter().map(str::to_owned).collect(),
         quiesces: status.quiesce_status.as_deref() != Some(QuiesceStatus::Skipped.as_str()),
     }
+}
+
+/// A disk that other guests write to: QEMU does not see what they change.
+fn shared_disk<'a>(vmi: &VirtualMachineInstance, disks: &[&'a str]) -> Option<&'a str> {
+    let all = &vmi.spec.domain.devices.disks;
+    let is_shared = |name: &str| {
+        let mut all = all.iter();
+        all.any(|disk| disk.name == name && disk.shareable == Some(true))
+    };
+    disks.iter().copied().find(|name| is_shared(name))
 }
 
 fn report_of<'a>(state: &'a GuestState, plan: &BackupPlan) -> Option<&'a BackupReport> {
@@ -289,6 +335,7 @@ mod tests {
             directory: directory.to_owned(),
             disks: vec!["root".to_owned()],
             quiesces: true,
+            ..BackupPlan::default()
         };
         let report = BackupReport {
             plan,
@@ -325,7 +372,10 @@ mod tests {
         };
         assert_eq!(next(&before, &idle), requested());
         // An earlier backup of the same name.
-        let done = || BackupStage::Done { bytes: 7 };
+        let done = || BackupStage::Done {
+            bytes: 7,
+            lineage: Lineage::default(),
+        };
         let old = state("b-20261126-030000", done(), Quiesce::Succeeded);
         assert_eq!(next(&before, &old), requested());
         let found = next(&before, &running(30));
@@ -358,6 +408,66 @@ mod tests {
             let ended = vmi("c", &found);
             assert_eq!(next(&ended, &own(done())), found);
         }
+    }
+
+    /// The field is the request before the end, and the result after it.
+    #[test]
+    fn checkpoint_is_requested_and_reported() {
+        let (volume, own, parent) = (backup_volume("b"), DIRECTORY, "a-20261126-030000");
+        let requests = |checkpoint: &str| {
+            let mut status = requested();
+            status["checkpointName"] = json!(checkpoint);
+            let mut vmi = vmi("c", &status);
+            let kept = format!("x,{parent},");
+            let annotation = (kubevirt_api::annotations::KEPT_CHECKPOINTS.to_owned(), kept);
+            vmi.metadata.annotations = Some([annotation].into());
+            vmi
+        };
+        for (requested, expected) in [(own, None), (parent, Some(parent.to_owned()))] {
+            let vmi = requests(requested);
+            let status = begun(&vmi, &volume).unwrap();
+            let plan = plan(&vmi, &volume, status, &GuestState::default());
+            assert!(plan.leaves_checkpoint);
+            assert_eq!(plan.parent, expected);
+            assert_eq!(plan.kept_checkpoints, ["x", parent]);
+        }
+        let mut shared = requests(parent);
+        shared.spec.domain.devices.disks[0].shareable = Some(true);
+        let status = begun(&shared, &volume).unwrap();
+        let state_of_none = GuestState::default();
+        assert!(!plan(&shared, &volume, status, &state_of_none).leaves_checkpoint);
+        let stage = BackupStage::Done {
+            bytes: 7,
+            lineage: Lineage::default(),
+        };
+        let found = next(&shared, &state(own, stage, Quiesce::Succeeded));
+        let message = found["backupMsg"].as_str().unwrap();
+        assert!(
+            message.ends_with("other guests may change disk root"),
+            "{message}"
+        );
+        assert_eq!(found["checkpointName"], Value::Null);
+
+        let ended = |parent: Option<&str>, has_checkpoint, note: Option<&str>| {
+            let lineage = Lineage {
+                parent: parent.map(str::to_owned),
+                has_checkpoint,
+                note: note.map(str::to_owned),
+            };
+            let stage = BackupStage::Done { bytes: 7, lineage };
+            let state = state(own, stage, Quiesce::Succeeded);
+            let found = next(&requests("a-20261126-030000"), &state);
+            let message = found["backupMsg"].as_str().unwrap().to_owned();
+            (found["checkpointName"].clone(), message)
+        };
+        let whole = format!("directory {own} (files: 1, bytes: 7)");
+        let (found, message) = ended(Some(parent), true, None);
+        assert_eq!(found, parent);
+        assert_eq!(message, format!("{whole}, changes since {parent}"));
+        let (found, message) = ended(None, true, Some("why"));
+        assert_eq!(found, own);
+        assert_eq!(message, format!("{whole}; why"));
+        assert_eq!(ended(None, false, Some("why")).0, Value::Null);
     }
 
     #[test]

@@ -8,13 +8,11 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use launcher_channel::{BACKUP_DRAFT, BACKUP_MANIFEST, backup_file};
-use serde::Serialize;
+use disk_image::{Format, probe_file};
+use launcher_channel::{BACKUP_DRAFT, BACKUP_MANIFEST, Lineage, backup_file};
 
+use super::backup_manifest::{Entry, Kind, Manifest, VERSION};
 use crate::settings;
-
-/// The version of the form of a manifest.
-const VERSION: u32 = 1;
 
 /// Names of the volumes, and where their copies are.
 #[derive(Debug, Clone)]
@@ -23,28 +21,20 @@ pub(super) struct Files {
     pub(super) volumes: Vec<String>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Manifest<'a> {
-    version: u32,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    namespace: &'a str,
-    name: &'a str,
-    uid: &'a str,
-    /// Whether the guest wrote its caches to disk first.
-    quiesced: bool,
-    volumes: Vec<Entry<'a>>,
-}
-
-#[derive(Serialize)]
-struct Entry<'a> {
-    volume: &'a str,
-    file: String,
-    bytes: u64,
+/// What the manifest says about a copy that is complete.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Made {
+    pub(super) quiesced: bool,
+    pub(super) lineage: Lineage,
 }
 
 impl Files {
+    /// The name of the directory.
+    pub(super) fn name(&self) -> String {
+        let name = self.directory.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
     pub(super) fn path(&self, volume: &str) -> PathBuf {
         self.directory.join(backup_file(volume))
     }
@@ -98,7 +88,7 @@ impl Files {
     }
 
     /// Brings all files to disk, and the manifest last; returns their size.
-    pub(super) fn settle(&self, guest: &settings::Guest, quiesced: bool) -> io::Result<u64> {
+    pub(super) fn settle(&self, guest: &settings::Guest, made: &Made) -> io::Result<u64> {
         let mut total = 0_u64;
         let mut volumes = Vec::new();
         for volume in &self.volumes {
@@ -106,20 +96,31 @@ impl Files {
             file.sync_all()?;
             let bytes = file.metadata()?.len();
             total = total.saturating_add(bytes);
+            let image = probe_file(&file).map_err(io::Error::other)?;
+            if image.format != Format::Qcow2 {
+                let message = format!("the copy of {volume} is not a qcow2 image");
+                return Err(io::Error::other(message));
+            }
             volumes.push(Entry {
-                volume,
+                volume: volume.clone(),
                 file: backup_file(volume),
                 bytes,
+                capacity: image.virtual_size,
             });
         }
         failpoints::after("virt-launcher/backup/flush");
         let manifest = Manifest {
             version: VERSION,
-            kind: "Full",
-            namespace: &guest.namespace,
-            name: &guest.name,
-            uid: &guest.uid,
-            quiesced,
+            kind: match made.lineage.parent {
+                Some(_) => Kind::Incremental,
+                None => Kind::Full,
+            },
+            checkpoint: made.lineage.has_checkpoint.then(|| self.name()),
+            parent: made.lineage.parent.clone(),
+            namespace: guest.namespace.clone(),
+            name: guest.name.clone(),
+            uid: guest.uid.clone(),
+            quiesced: made.quiesced,
             volumes,
         };
         let draft = self.directory.join(BACKUP_DRAFT);
@@ -163,32 +164,60 @@ mod tests {
         }
     }
 
+    /// A copy of a disk of one MiB.
+    fn copy(files: &Files, volume: &str) {
+        let image = disk_image::Blueprint::empty(1 << 20).unwrap();
+        disk_image::write_new(&files.path(volume), &image).unwrap();
+    }
+
     #[test]
     fn manifest_names_every_file_and_goes_first() {
+        let mut made = Made {
+            quiesced: true,
+            ..Made::default()
+        };
         let directory = tempfile::tempdir().unwrap();
         let files = Files {
             directory: directory.path().join("b"),
             volumes: vec!["root".to_owned(), "data".to_owned()],
         };
         fs::create_dir(&files.directory).unwrap();
-        fs::write(files.path("root"), "12345").unwrap();
+        copy(&files, "root");
         // A file is missing.
-        assert!(files.settle(&guest(), true).is_err());
+        assert!(files.settle(&guest(), &made).is_err());
         let manifest = files.directory.join(BACKUP_MANIFEST);
         assert!(!manifest.exists());
         fs::write(files.path("data"), "123").unwrap();
+        assert!(files.settle(&guest(), &made).is_err());
+        assert!(!manifest.exists());
+        fs::remove_file(files.path("data")).unwrap();
+        copy(&files, "data");
+        let bytes = fs::metadata(files.path("root")).unwrap().len();
         fs::write(files.directory.join(BACKUP_DRAFT), "half").unwrap();
-        assert_eq!(files.settle(&guest(), true).unwrap(), 8);
+        assert_eq!(files.settle(&guest(), &made).unwrap(), 2 * bytes);
         let read: serde_json::Value =
             serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
         let expected = serde_json::json!({
-            "version": 1, "type": "Full", "namespace": "n", "name": "a", "uid": "u", "quiesced": true,
+            "version": 1, "type": "Full", "checkpoint": null, "parent": null,
+            "namespace": "n", "name": "a", "uid": "u", "quiesced": true,
             "volumes": [
-                {"volume": "root", "file": "root.qcow2", "bytes": 5},
-                {"volume": "data", "file": "data.qcow2", "bytes": 3},
+                {"volume": "root", "file": "root.qcow2", "bytes": bytes, "capacity": 1_048_576},
+                {"volume": "data", "file": "data.qcow2", "bytes": bytes, "capacity": 1_048_576},
             ],
         });
         assert_eq!(read, expected);
+        made.lineage = Lineage {
+            parent: Some("earlier".to_owned()),
+            has_checkpoint: true,
+            note: None,
+        };
+        files.settle(&guest(), &made).unwrap();
+        let read: serde_json::Value =
+            serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+        let found = (&read["type"], &read["checkpoint"], &read["parent"]);
+        let [kind, checkpoint, parent] =
+            ["Incremental", "b", "earlier"].map(|one| serde_json::json!(one));
+        assert_eq!(found, (&kind, &checkpoint, &parent));
         files.discard().unwrap();
         assert!(!files.directory.exists());
         files.discard().unwrap();

@@ -8,22 +8,23 @@ use std::io;
 use std::time::Duration;
 
 use error_chain::error_chain;
-use launcher_channel::{AgentQuestion, BackupStage, Quiesce};
+use launcher_channel::{AgentQuestion, BackupPlan, BackupStage, Quiesce};
 use libvirt::{Connection, Domain, JobPhase};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::backup_files::Files;
+use super::backup_files::{Files, Made};
 use super::backup_xml::{self, Copy};
 use super::domain_xml::LiveDomain;
+use super::qmp::QmpError;
 use crate::agent::AgentCaller;
 use crate::settings;
 
 /// Between two looks at the job.
-const POLL: Duration = Duration::from_millis(500);
+pub(super) const POLL: Duration = Duration::from_millis(500);
 /// How long a cancelled job may take to end.
-const CANCEL_LIMIT: Duration = Duration::from_mins(2);
+pub(super) const CANCEL_LIMIT: Duration = Duration::from_mins(2);
 /// How long the guest's file systems may be frozen.
 const FREEZE_LIMIT: Duration = Duration::from_secs(30);
 /// Progress is reported in steps of so many percent.
@@ -53,15 +54,18 @@ pub(super) struct BackupRun {
     pub(super) connection: Connection,
     pub(super) domain: Domain,
     pub(super) guest: settings::Guest,
+    pub(super) plan: BackupPlan,
     pub(super) files: Files,
     pub(super) notes: mpsc::Sender<Note>,
     pub(super) cancel: CancellationToken,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum BackupError {
+pub(super) enum BackupError {
     #[error(transparent)]
     Libvirt(#[from] libvirt::Error),
+    #[error(transparent)]
+    Qmp(#[from] QmpError),
     #[error("an earlier job on the guest's disks does not end")]
     Earlier,
     #[error("the guest has no disk that can be copied")]
@@ -72,6 +76,8 @@ enum BackupError {
     Domain(#[source] crate::xml::Error),
     #[error("write the XML of the backup")]
     Render(#[from] quick_xml::SeError),
+    #[error("lay out the copy of a disk")]
+    Layout(#[from] disk_image::BlueprintError),
     #[error("QEMU could not copy the disks: {0}")]
     Job(String),
     #[error("write the backup to its storage")]
@@ -93,9 +99,17 @@ impl BackupError {
 }
 
 /// How the copy ended.
-enum Copied {
-    Whole { quiesced: bool },
+pub(super) enum Copied {
+    Whole,
     Cancelled,
+}
+
+/// What QEMU is to do, all at one moment.
+enum Start {
+    /// To copy all blocks, by this XML for libvirt.
+    Full(String),
+    /// To copy what has changed, by this transaction.
+    Increment(serde_json::Value),
 }
 
 impl BackupRun {
@@ -108,15 +122,27 @@ impl BackupRun {
             Ok(stage) => Some(stage),
             Err(error) => self.end_of(&error).await,
         };
-        if matches!(stage, Some(BackupStage::Failed(_) | BackupStage::Cancelled))
-            && let Err(error) = self.with_files(Files::discard).await
-        {
+        if matches!(stage, Some(BackupStage::Failed(_) | BackupStage::Cancelled)) {
+            self.discard().await;
+        }
+        self.note(Note::Ended(stage)).await;
+    }
+
+    /// Removes what a backup has left that is not to be.
+    async fn discard(&self) {
+        if let Err(error) = self.with_files(Files::discard).await {
             tracing::warn!(
                 error = error_chain(&error),
                 "failed to remove the files of a backup"
             );
         }
-        self.note(Note::Ended(stage)).await;
+        // Without a manifest nothing builds on it, and the next backup removes it.
+        if let Err(error) = self.remove_own_checkpoint().await {
+            tracing::info!(
+                error = error_chain(&error),
+                "failed to remove the checkpoint of a backup"
+            );
+        }
     }
 
     /// The end of a backup that met an error; `None` while its job may still write.
@@ -141,18 +167,33 @@ impl BackupRun {
     async fn back_up(&self, freezer: Freezer) -> Result<BackupStage, BackupError> {
         self.end_earlier().await?;
         self.with_files(Files::prepare).await?;
-        let xml = backup_xml::render(&self.copies().await?)?;
-        // What an earlier job has left would look like the end of this one.
-        self.connection.take_ended_job(&self.domain).await?;
-        let quiesced = self.begin(freezer, &xml).await?;
-        match self.follow(quiesced).await? {
+        self.remove_own_checkpoint().await?;
+        let mut basis = self.basis().await?;
+        let start = if let Some(parent) = basis.lineage.parent.clone() {
+            Start::Increment(self.prepare_increment(&mut basis, &parent).await?)
+        } else {
+            let xml = backup_xml::render(&self.copies().await?)?;
+            // What an earlier job has left would look like the end of this one.
+            self.connection.take_ended_job(&self.domain).await?;
+            self.mark(&mut basis).await?;
+            Start::Full(xml)
+        };
+        let quiesced = self.begin(freezer, &start).await?;
+        let copied = match start {
+            Start::Full(_) => self.follow().await?,
+            Start::Increment(_) => self.follow_increment().await?,
+        };
+        match copied {
             Copied::Cancelled => Ok(BackupStage::Cancelled),
-            Copied::Whole { quiesced } => {
+            Copied::Whole => {
                 let guest = self.guest.clone();
+                let lineage = basis.lineage.clone();
+                let made = Made { quiesced, lineage };
                 let bytes = self
-                    .with_files(move |files| files.settle(&guest, quiesced))
+                    .with_files(move |files| files.settle(&guest, &made))
                     .await?;
-                Ok(BackupStage::Done { bytes })
+                let lineage = basis.lineage;
+                Ok(BackupStage::Done { bytes, lineage })
             }
         }
     }
@@ -163,7 +204,7 @@ impl BackupRun {
         loop {
             let job = self.connection.disk_job(&self.domain).await?;
             if job.phase != JobPhase::Running {
-                return Ok(());
+                return self.end_increment().await;
             }
             if Instant::now() >= deadline {
                 return Err(BackupError::Earlier);
@@ -208,11 +249,11 @@ impl BackupRun {
     }
 
     /// Begins the job while the guest's file systems are frozen; returns whether they were.
-    async fn begin(&self, freezer: Freezer, xml: &str) -> Result<bool, BackupError> {
+    async fn begin(&self, freezer: Freezer, start: &Start) -> Result<bool, BackupError> {
         let agent = match freezer {
             Freezer::Agent(agent) => agent,
             Freezer::None(quiesce) => {
-                let begun = self.connection.begin_backup(&self.domain, xml).await;
+                let begun = self.start(start).await;
                 failpoints::after("virt-launcher/backup/begin");
                 begun?;
                 return Ok(self.note_quiesce(quiesce).await);
@@ -220,7 +261,7 @@ impl BackupRun {
         };
         let since = Instant::now();
         let frozen = agent.ask(freeze()).await;
-        let begun = self.connection.begin_backup(&self.domain, xml).await;
+        let begun = self.start(start).await;
         let took = since.elapsed();
         // A slow guest may freeze after the call has failed: the timer thaws it.
         if frozen.is_ok()
@@ -235,13 +276,20 @@ impl BackupRun {
         Ok(self.note_quiesce(quiesce(frozen, took)).await)
     }
 
+    async fn start(&self, start: &Start) -> Result<(), BackupError> {
+        match start {
+            Start::Full(xml) => Ok(self.connection.begin_backup(&self.domain, xml).await?),
+            Start::Increment(transaction) => self.begin_increment(transaction).await,
+        }
+    }
+
     async fn note_quiesce(&self, quiesce: Quiesce) -> bool {
         let quiesced = quiesce == Quiesce::Succeeded;
         self.note(Note::Quiesced(quiesce)).await;
         quiesced
     }
 
-    async fn follow(&self, quiesced: bool) -> Result<Copied, BackupError> {
+    async fn follow(&self) -> Result<Copied, BackupError> {
         let mut reported = 0;
         let mut deadline = None;
         loop {
@@ -273,7 +321,7 @@ impl BackupRun {
         }
         let ended = self.connection.take_ended_job(&self.domain).await?;
         match ended.phase {
-            JobPhase::Completed if ended.is_backup => Ok(Copied::Whole { quiesced }),
+            JobPhase::Completed if ended.is_backup => Ok(Copied::Whole),
             _ if self.cancel.is_cancelled() => Ok(Copied::Cancelled),
             _ => {
                 Err(BackupError::Job(ended.message.unwrap_or_else(|| {
@@ -284,7 +332,7 @@ impl BackupRun {
     }
 
     /// Works on the files on a thread, which may hang with the storage.
-    async fn with_files<T, F>(&self, work: F) -> io::Result<T>
+    pub(super) async fn with_files<T, F>(&self, work: F) -> io::Result<T>
     where
         F: FnOnce(&Files) -> io::Result<T> + Send + 'static,
         T: Send + 'static,
@@ -294,7 +342,7 @@ impl BackupRun {
         done.map_err(io::Error::other)?
     }
 
-    async fn note(&self, note: Note) {
+    pub(super) async fn note(&self, note: Note) {
         if self.notes.send(note).await.is_err() {
             tracing::info!("a backup reports, and the guest's task has ended");
         }
@@ -317,7 +365,7 @@ fn quiesce(frozen: Result<(), String>, took: Duration) -> Quiesce {
 }
 
 /// The next step of the progress, if it has been reached.
-fn percent(processed: u64, total: u64, reported: u8) -> Option<u8> {
+pub(super) fn percent(processed: u64, total: u64, reported: u8) -> Option<u8> {
     let share = u128::from(processed) * 100;
     let share = share.checked_div(u128::from(total))?.min(100);
     let step = u64::try_from(share).ok()? / STEP * STEP;

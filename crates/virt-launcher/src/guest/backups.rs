@@ -62,6 +62,12 @@ impl Backups {
         report.is_some_and(|report| report.stage.is_running())
     }
 
+    /// Whether the disk of the volume is being copied.
+    pub(super) fn copies(&self, volume: &str) -> bool {
+        let report = self.report.as_ref().filter(|_| self.is_running());
+        report.is_some_and(|report| report.plan.disks.iter().any(|disk| disk == volume))
+    }
+
     /// Whether the report is about the backup: the guest may have got or lost disks since it began.
     fn is_of(&self, plan: &BackupPlan) -> bool {
         let report = self.report.as_ref();
@@ -126,6 +132,7 @@ impl Guest {
                 directory: path.into(),
                 volumes: plan.disks.clone(),
             },
+            plan: plan.clone(),
             notes: self.backups.sender.clone(),
             cancel: cancel.clone(),
         };

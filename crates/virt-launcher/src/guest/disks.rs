@@ -71,7 +71,17 @@ impl Guest {
         }
         let live = read(&connection, &domain).await?;
         let mut failures = BTreeMap::new();
-        for step in plan(&live, &wanted) {
+        let steps = plan(&live, &wanted);
+        // libvirt does not know all jobs of backups, and would leave the disk open.
+        let is_busy = |step: &Step<'_>| match step {
+            Step::Remove(volume) => self.backups.copies(volume),
+            Step::Exchange(disk) => self.backups.copies(&disk.volume),
+            Step::Attach(_) => false,
+        };
+        if steps.iter().any(is_busy) {
+            return Err(Refusal::BackingUp);
+        }
+        for step in steps {
             let (volume, done) = match step {
                 Step::Attach(disk) => {
                     let done = match self.prepare_disk(disk).await {

@@ -68,15 +68,6 @@ fn unsupported_field_is_accepted_with_a_remedy() {
             }),
             "spec.template.spec.domain.devices.interfaces[0].binding: use masquerade: {}, bridge: {} or passtBinding: {}",
         ),
-        (
-            json!({
-                "domain": { "devices": { "disks": [
-                    { "name": "d", "disk": { "bus": "virtio" }, "changedBlockTracking": true },
-                ] } },
-                "volumes": [{ "name": "d", "containerDisk": { "image": "guest" } }],
-            }),
-            "spec.template.spec.domain.devices.disks[0].changedBlockTracking: leave it out",
-        ),
     ] {
         let mut object = vm();
         let spec = &mut object["spec"]["template"]["spec"];

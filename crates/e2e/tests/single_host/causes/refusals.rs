@@ -30,9 +30,9 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
     test.apply_object(&migrates).await;
     test.apply_all([
         tiny_vm("taken"),
-        tiny_vm("tracking").disk_as(
-            &json!({"name": "more", "disk": {"bus": "virtio"}, "changedBlockTracking": true}),
-            &json!({"emptyDisk": {"capacity": "1Mi"}}),
+        tiny_vm("reserving").spec(
+            "resourceClaims",
+            json!([{"name": "more", "resourceClaimName": "gpu"}]),
         ),
         with_fault(tiny_vm("refused"), "vmi-refused"),
         with_fault(tiny_vm("podless"), "pod-refused"),
@@ -69,10 +69,10 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
             "describe vmi from-elsewhere",
         ),
         (
-            "tracking",
+            "reserving",
             "feature-not-supported",
-            "changedBlockTracking",
-            "edit vm tracking",
+            "resourceClaims",
+            "edit vm reserving",
         ),
         (
             "refused",
@@ -100,7 +100,7 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
         let patch = ["patch", object, "--type=merge", free];
         test.kubectl(&patch).await.success();
     }
-    test.delete_vms(&["taken", "tracking", "refused", "podless", "unheard"])
+    test.delete_vms(&["taken", "reserving", "refused", "podless", "unheard"])
         .await;
     let vmis = ["delete", "vmi", "taken", "from-elsewhere", "--wait=false"];
     test.kubectl(&vmis).await.success();
