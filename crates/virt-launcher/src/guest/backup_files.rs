@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use launcher_channel::{BACKUP_DRAFT, BACKUP_MANIFEST, backup_file};
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
+use super::backup_checksum::sha256;
 use crate::settings;
 
 /// The version of the form of a manifest.
@@ -42,6 +44,9 @@ struct Entry<'a> {
     volume: &'a str,
     file: String,
     bytes: u64,
+    /// Of the whole file. A cancelled backup has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<String>,
 }
 
 impl Files {
@@ -98,7 +103,12 @@ impl Files {
     }
 
     /// Brings all files to disk, and the manifest last; returns their size.
-    pub(super) fn settle(&self, guest: &settings::Guest, quiesced: bool) -> io::Result<u64> {
+    pub(super) fn settle(
+        &self,
+        guest: &settings::Guest,
+        quiesced: bool,
+        cancel: &CancellationToken,
+    ) -> io::Result<u64> {
         let mut total = 0_u64;
         let mut volumes = Vec::new();
         for volume in &self.volumes {
@@ -110,6 +120,7 @@ impl Files {
                 volume,
                 file: backup_file(volume),
                 bytes,
+                sha256: sha256(&file, cancel)?,
             });
         }
         failpoints::after("virt-launcher/backup/flush");
@@ -173,19 +184,23 @@ mod tests {
         fs::create_dir(&files.directory).unwrap();
         fs::write(files.path("root"), "12345").unwrap();
         // A file is missing.
-        assert!(files.settle(&guest(), true).is_err());
+        let cancel = CancellationToken::new();
+        assert!(files.settle(&guest(), true, &cancel).is_err());
         let manifest = files.directory.join(BACKUP_MANIFEST);
         assert!(!manifest.exists());
         fs::write(files.path("data"), "123").unwrap();
         fs::write(files.directory.join(BACKUP_DRAFT), "half").unwrap();
-        assert_eq!(files.settle(&guest(), true).unwrap(), 8);
+        assert_eq!(files.settle(&guest(), true, &cancel).unwrap(), 8);
         let read: serde_json::Value =
             serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+        // Of `12345` and `123`.
+        let root = "5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5";
+        let data = "a665a45920422f9d417e4867efdc4fb8a04a1f3fff1fa07e998e86f7f7a27ae3";
         let expected = serde_json::json!({
             "version": 1, "type": "Full", "namespace": "n", "name": "a", "uid": "u", "quiesced": true,
             "volumes": [
-                {"volume": "root", "file": "root.qcow2", "bytes": 5},
-                {"volume": "data", "file": "data.qcow2", "bytes": 3},
+                {"volume": "root", "file": "root.qcow2", "bytes": 5, "sha256": root},
+                {"volume": "data", "file": "data.qcow2", "bytes": 3, "sha256": data},
             ],
         });
         assert_eq!(read, expected);

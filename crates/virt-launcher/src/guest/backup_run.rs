@@ -148,9 +148,9 @@ impl BackupRun {
         match self.follow(quiesced).await? {
             Copied::Cancelled => Ok(BackupStage::Cancelled),
             Copied::Whole { quiesced } => {
-                let guest = self.guest.clone();
+                let (guest, cancel) = (self.guest.clone(), self.cancel.clone());
                 let bytes = self
-                    .with_files(move |files| files.settle(&guest, quiesced))
+                    .with_files(move |files| files.settle(&guest, quiesced, &cancel))
                     .await?;
                 Ok(BackupStage::Done { bytes })
             }
