@@ -59,6 +59,24 @@ pub(crate) struct Disk {
 }
 
 impl Place {
+    /// Removes the disk that a directory has, unless there is room for another one of that size beside it.
+    pub(crate) fn make_room(&self, size: u64) -> Result<(), ImportError> {
+        let Self::Directory { path, .. } = self else {
+            return Ok(());
+        };
+        let failed = io_failed("make room on the volume");
+        let directory = beneath::directory(path).map_err(&failed)?;
+        remove(&directory, DRAFT).map_err(&failed)?;
+        let found = fstatvfs(&directory).map_err(|errno| failed(errno.into()))?;
+        let total = found.f_blocks.saturating_mul(found.f_frsize);
+        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        // A disk that never fits is refused later, and the old one stays.
+        if free < size && size <= total {
+            remove(&directory, NAME).map_err(&failed)?;
+        }
+        Ok(())
+    }
+
     /// The largest disk that fits, once the draft of an import that was killed is removed.
     pub(crate) fn room(&self) -> Result<u64, ImportError> {
         match self {
@@ -92,7 +110,11 @@ fn room(size: u64, total: u64, free: u64) -> u64 {
 }
 
 fn remove_draft(directory: &File) -> io::Result<()> {
-    match unlinkat(directory, DRAFT, AtFlags::empty()) {
+    remove(directory, DRAFT)
+}
+
+fn remove(directory: &File, name: &str) -> io::Result<()> {
+    match unlinkat(directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno.into()),
     }

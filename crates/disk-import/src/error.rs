@@ -5,6 +5,8 @@ use std::io;
 use disk_image::{ProbeError, Refusal};
 use reasons::Reason;
 
+use crate::restore::BackupProblem;
+
 /// Why an import failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImportError {
@@ -80,6 +82,8 @@ pub(crate) enum ImportError {
     NoDisk(String),
     #[error("the volume has no disk: it holds no file disk.img")]
     NoDiskOnVolume,
+    #[error("the backup cannot be restored: {0}")]
+    Backup(#[from] BackupProblem),
     #[error("no space left to write {what}")]
     NoSpace { what: &'static str },
     #[error("{what}")]
@@ -119,6 +123,7 @@ impl ImportError {
             | Self::NoDiskOnVolume => Reason::DiskImageInvalid,
             Self::Forbidden(_) | Self::Reference(_) => Reason::DiskImageForbidden,
             Self::TooLarge { .. } | Self::TooLong { .. } => Reason::DiskDoesNotFit,
+            Self::Backup(_) => Reason::BackupNotUsable,
             Self::NoSpace { .. } | Self::Io { .. } | Self::Conversion { .. } => {
                 Reason::ImportFailed
             }
@@ -155,6 +160,7 @@ impl ImportError {
             | Self::TooLarge { .. }
             | Self::TooLong { .. }
             | Self::NoDisk(_)
+            | Self::Backup(_)
             | Self::NoDiskOnVolume => false,
         }
     }

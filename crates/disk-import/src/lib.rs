@@ -1,5 +1,5 @@
 //! Fills a volume with a disk image from elsewhere: a web server, a bucket, an image of a registry,
-//! another volume, a client that sends it, or nothing.
+//! another volume, a client that sends it, a backup, or nothing.
 //!
 //! [`main`] is the program `disk-import`, which runs in a pod of its own. Bytes are pushed from the
 //! source through [`pipeline`] into the disk: checksum, decompression, detection of the format, and
@@ -26,6 +26,7 @@ mod pipeline;
 mod program;
 mod progress;
 mod qcow2;
+mod restore;
 mod s3;
 mod source;
 mod upload;

@@ -19,7 +19,7 @@ use crate::fetch::{Fetch, OpenEnd, Patience};
 use crate::pipeline::{Import, Pipeline};
 use crate::progress::log;
 use crate::source::{Credentials, WebSource};
-use crate::{Checksum, ImportError, files, upload, version};
+use crate::{Checksum, ImportError, files, restore, upload, version};
 
 const OWN: &str = "/proc/self/exe";
 /// The longest file of credentials, headers or certificates.
@@ -75,6 +75,12 @@ enum Source {
     Blank,
     /// The disk that the volume has already, which gets its size
     Expand,
+    /// A volume of a backup: the root of the claim of the backup, the directory in it, and the volume
+    Restore {
+        root: PathBuf,
+        directory: String,
+        volume: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -122,8 +128,11 @@ pub fn main() -> ExitCode {
         log(format_args!("{}", become_confined(&words)));
         return ExitCode::from(2);
     }
-    if verb.is_some_and(|word| word == version::VERB) {
+    if verb.as_ref().is_some_and(|word| word == version::VERB) {
         return version::main(words);
+    }
+    if verb.is_some_and(|word| word == restore::INSPECT) {
+        return restore::inspect_main(words);
     }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -134,9 +143,9 @@ pub fn main() -> ExitCode {
     };
     let termination_log = arguments.target.termination_log.clone();
     let (report, code) = match run(arguments) {
-        Ok(disk_bytes) => {
+        Ok(report) => {
             log(format_args!("{}", import_report::progress(1000)));
-            (Report::success(disk_bytes), ExitCode::SUCCESS)
+            (report, ExitCode::SUCCESS)
         }
         Err(error) => {
             let (reason, message) = (error.reason().as_str(), error_chain(&error));
@@ -156,7 +165,7 @@ pub(crate) fn report(report: &Report, termination_log: &Path) {
     }
 }
 
-fn run(arguments: Arguments) -> Result<u64, ImportError> {
+fn run(arguments: Arguments) -> Result<Report, ImportError> {
     let target = arguments.target;
     let place = match (target.directory, target.device) {
         (_, Some(device)) => Place::Device(device),
@@ -171,7 +180,15 @@ fn run(arguments: Arguments) -> Result<u64, ImportError> {
         checksum,
         converter: Converter::confined(OWN.into()),
     };
-    match arguments.source {
+    let bytes = match arguments.source {
+        Source::Restore {
+            root,
+            directory,
+            volume,
+        } => {
+            let restored = restore::restore(&root, &directory, &volume, &place)?;
+            return Ok(Report::restored(restored.bytes, restored.verified));
+        }
         Source::Blank => files::blank(&place),
         Source::Expand => files::expand(&place),
         Source::Upload { socket } => upload::receive(&socket, &import(None)),
@@ -185,7 +202,8 @@ fn run(arguments: Arguments) -> Result<u64, ImportError> {
             let import = import(s3.checksum.clone());
             download(&bucket(&s3)?, s3.authorities.as_deref(), import)
         }
-    }
+    };
+    bytes.map(Report::success)
 }
 
 pub(crate) fn web(http: &Http) -> Result<WebSource, ImportError> {
@@ -309,6 +327,8 @@ mod tests {
             "disk-import --device /dev/a s3 s3://a/b --header a:b",
             false,
         );
+        check("disk-import --device /dev/a restore /backup d root", true);
+        check("disk-import --device /dev/a restore /backup d", false);
         check("disk-import --directory /a blank", false);
         check(
             "disk-import --directory /a --size 1 --device /b blank",

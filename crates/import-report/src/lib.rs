@@ -4,6 +4,8 @@
 //! **Invariants**: a report fits into a termination message whatever it says; reading never fails
 //! loudly, because a container that was killed leaves any text or none.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The termination message.
@@ -21,6 +23,12 @@ pub struct Report {
     /// The size of the guest's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
+    /// Whether all files of a backup had the checksums that it names; none if nothing was restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified: Option<bool>,
+    /// The volumes of a backup, and the sizes of their disks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub volumes: BTreeMap<String, u64>,
 }
 
 /// A kubelet keeps 4096 bytes of a termination message; JSON may double some of them.
@@ -36,6 +44,24 @@ impl Report {
             message: "Import Complete".to_owned(),
             transient: false,
             disk_bytes: Some(disk_bytes),
+            verified: None,
+            volumes: BTreeMap::new(),
+        }
+    }
+
+    pub fn restored(disk_bytes: u64, verified: bool) -> Self {
+        Self {
+            verified: Some(verified),
+            ..Self::success(disk_bytes)
+        }
+    }
+
+    /// What a backup holds. There may be up to 32 volumes, whose names have 63 characters.
+    pub fn inspected(volumes: BTreeMap<String, u64>) -> Self {
+        Self {
+            disk_bytes: None,
+            volumes,
+            ..Self::success(0)
         }
     }
 
@@ -46,6 +72,8 @@ impl Report {
             message: digest,
             transient: false,
             disk_bytes: None,
+            verified: None,
+            volumes: BTreeMap::new(),
         }
     }
 
@@ -58,6 +86,8 @@ impl Report {
             message,
             transient,
             disk_bytes: None,
+            verified: None,
+            volumes: BTreeMap::new(),
         }
     }
 
@@ -96,6 +126,8 @@ mod tests {
         for report in [
             Report::failure("ImportFailed", "no \"space\"\n".to_owned(), true),
             Report::success(5),
+            Report::restored(5, false),
+            Report::inspected(BTreeMap::from([("root".to_owned(), u64::MAX)])),
             Report::version("sha256:0".to_owned()),
         ] {
             assert_eq!(Report::read(&report.text()).unwrap(), report);
@@ -110,6 +142,9 @@ mod tests {
             let length = report.text().len();
             assert!(length <= 4096, "{length}");
         }
+        let volumes = (0..32).map(|at| (format!("{at:063}"), u64::MAX));
+        let length = Report::inspected(volumes.collect()).text().len();
+        assert!(length <= 4096, "{length}");
     }
 
     #[test]

@@ -571,6 +571,9 @@ reasons! {
         VirtualMachineBackupFailed: Permanent,
             "A backup could not be made.",
             "Remove the cause that the message names, such as a claim that is too small, and create another backup.";
+        BackupNotUsable: Permanent,
+            "The directory of a backup is incomplete or damaged, or has something that no backup has.",
+            "Restore another backup, such as the one that it builds on.";
         CloneInProgress: NotNeeded,
             "The VM is being cloned.",
             "";

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use disk_image::{Format, probe_file};
 use launcher_channel::{BACKUP_DRAFT, BACKUP_MANIFEST, Lineage, backup_file};
+use tokio_util::sync::CancellationToken;
 
+use super::backup_checksum::sha256;
 use super::backup_manifest::{Entry, Kind, Manifest, VERSION};
 use crate::settings;
 
@@ -88,7 +90,12 @@ impl Files {
     }
 
     /// Brings all files to disk, and the manifest last; returns their size.
-    pub(super) fn settle(&self, guest: &settings::Guest, made: &Made) -> io::Result<u64> {
+    pub(super) fn settle(
+        &self,
+        guest: &settings::Guest,
+        made: &Made,
+        cancel: &CancellationToken,
+    ) -> io::Result<u64> {
         let mut total = 0_u64;
         let mut volumes = Vec::new();
         for volume in &self.volumes {
@@ -106,6 +113,7 @@ impl Files {
                 file: backup_file(volume),
                 bytes,
                 capacity: image.virtual_size,
+                sha256: sha256(&file, cancel)?,
             });
         }
         failpoints::after("virt-launcher/backup/flush");
@@ -154,6 +162,8 @@ fn flush_directory(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use sha2::{Digest as _, Sha256};
+
     use super::*;
 
     fn guest() -> settings::Guest {
@@ -184,25 +194,27 @@ mod tests {
         fs::create_dir(&files.directory).unwrap();
         copy(&files, "root");
         // A file is missing.
-        assert!(files.settle(&guest(), &made).is_err());
+        let cancel = CancellationToken::new();
+        assert!(files.settle(&guest(), &made, &cancel).is_err());
         let manifest = files.directory.join(BACKUP_MANIFEST);
         assert!(!manifest.exists());
         fs::write(files.path("data"), "123").unwrap();
-        assert!(files.settle(&guest(), &made).is_err());
+        assert!(files.settle(&guest(), &made, &cancel).is_err());
         assert!(!manifest.exists());
         fs::remove_file(files.path("data")).unwrap();
         copy(&files, "data");
         let bytes = fs::metadata(files.path("root")).unwrap().len();
         fs::write(files.directory.join(BACKUP_DRAFT), "half").unwrap();
-        assert_eq!(files.settle(&guest(), &made).unwrap(), 2 * bytes);
+        assert_eq!(files.settle(&guest(), &made, &cancel).unwrap(), 2 * bytes);
         let read: serde_json::Value =
             serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+        let sum = hex::encode(Sha256::digest(fs::read(files.path("root")).unwrap()));
         let expected = serde_json::json!({
             "version": 1, "type": "Full", "checkpoint": null, "parent": null,
             "namespace": "n", "name": "a", "uid": "u", "quiesced": true,
             "volumes": [
-                {"volume": "root", "file": "root.qcow2", "bytes": bytes, "capacity": 1_048_576},
-                {"volume": "data", "file": "data.qcow2", "bytes": bytes, "capacity": 1_048_576},
+                {"volume": "root", "file": "root.qcow2", "bytes": bytes, "capacity": 1_048_576, "sha256": sum},
+                {"volume": "data", "file": "data.qcow2", "bytes": bytes, "capacity": 1_048_576, "sha256": sum},
             ],
         });
         assert_eq!(read, expected);

@@ -55,6 +55,9 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
     /// Of the disk.
     pub(super) capacity: u64,
+    /// Of the whole file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sha256: Option<String>,
 }
 
 /// Why nothing can build on a backup; a phrase that follows its name.
@@ -165,6 +168,7 @@ mod tests {
                 file: "root.qcow2".to_owned(),
                 bytes: 3,
                 capacity: 512,
+                sha256: None,
             }],
         }
     }

@@ -186,11 +186,11 @@ impl BackupRun {
         match copied {
             Copied::Cancelled => Ok(BackupStage::Cancelled),
             Copied::Whole => {
-                let guest = self.guest.clone();
+                let (guest, cancel) = (self.guest.clone(), self.cancel.clone());
                 let lineage = basis.lineage.clone();
                 let made = Made { quiesced, lineage };
                 let bytes = self
-                    .with_files(move |files| files.settle(&guest, &made))
+                    .with_files(move |files| files.settle(&guest, &made, &cancel))
                     .await?;
                 let lineage = basis.lineage;
                 Ok(BackupStage::Done { bytes, lineage })

@@ -279,6 +279,7 @@ mod tests {
             file: format!("{volume}.qcow2"),
             bytes: 1,
             capacity: *capacity,
+            sha256: None,
         };
         Manifest {
             version: VERSION,

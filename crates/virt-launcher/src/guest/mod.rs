@@ -22,6 +22,7 @@ mod start;
 mod migration;
 
 mod agent_link;
+mod backup_checksum;
 mod backup_files;
 mod backup_manifest;
 mod backup_run;

@@ -60,23 +60,18 @@ fn old_manifest_is_accepted_unchanged() {
 
 #[test]
 fn unsupported_field_is_accepted_with_a_remedy() {
-    for (patch, warning) in [
-        (
-            json!({
-                "domain": { "devices": { "interfaces": [{ "name": "a", "binding": { "name": "b" } }] } },
-                "networks": [{ "name": "a", "pod": {} }],
-            }),
-            "spec.template.spec.domain.devices.interfaces[0].binding: use masquerade: {}, bridge: {} or passtBinding: {}",
-        ),
-    ] {
-        let mut object = vm();
-        let spec = &mut object["spec"]["template"]["spec"];
-        spec["domain"]["resources"] = json!({ "requests": { "memory": "128Mi" } });
-        json_patch::merge(spec, &patch);
-        let request = json!({ "operation": "CREATE", "object": object });
-        let response = call(Stage::Validate, "a-user", request);
-        assert_eq!(response["allowed"], true, "{response:#}");
-        let wanted = format!("accepted, but this version cannot run it yet: {warning}");
-        assert_eq!(response["warnings"], json!([wanted]));
-    }
+    let patch = json!({
+        "domain": { "devices": { "interfaces": [{ "name": "a", "binding": { "name": "b" } }] } },
+        "networks": [{ "name": "a", "pod": {} }],
+    });
+    let mut object = vm();
+    let spec = &mut object["spec"]["template"]["spec"];
+    spec["domain"]["resources"] = json!({ "requests": { "memory": "128Mi" } });
+    json_patch::merge(spec, &patch);
+    let request = json!({ "operation": "CREATE", "object": object });
+    let response = call(Stage::Validate, "a-user", request);
+    assert_eq!(response["allowed"], true, "{response:#}");
+    let wanted = "accepted, but this version cannot run it yet: spec.template.spec.domain.devices.interfaces[0].binding: \
+                  use masquerade: {}, bridge: {} or passtBinding: {}";
+    assert_eq!(response["warnings"], json!([wanted]));
 }

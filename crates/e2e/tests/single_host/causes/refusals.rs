@@ -28,12 +28,14 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
     migrates["spec"] = tiny_vm("any").into_object()["spec"]["template"]["spec"].clone();
     migrates["metadata"]["annotations"] = json!({"kubevirt.io/create-migration-target": "true"});
     test.apply_object(&migrates).await;
+    let mut bound = tiny_vm("bound").into_object();
+    let spec = &mut bound["spec"]["template"]["spec"];
+    spec["domain"]["devices"]["interfaces"] =
+        json!([{"name": "default", "binding": {"name": "plugin"}}]);
+    spec["networks"] = json!([{"name": "default", "pod": {}}]);
+    test.apply_object(&bound).await;
     test.apply_all([
         tiny_vm("taken"),
-        tiny_vm("reserving").spec(
-            "resourceClaims",
-            json!([{"name": "more", "resourceClaimName": "gpu"}]),
-        ),
         with_fault(tiny_vm("refused"), "vmi-refused"),
         with_fault(tiny_vm("podless"), "pod-refused"),
         with_fault(tiny_vm("unheard"), "webhook-away"),
@@ -69,10 +71,10 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
             "describe vmi from-elsewhere",
         ),
         (
-            "reserving",
+            "bound",
             "feature-not-supported",
-            "resourceClaims",
-            "edit vm reserving",
+            "binding",
+            "edit vm bound",
         ),
         (
             "refused",
@@ -100,7 +102,7 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
         let patch = ["patch", object, "--type=merge", free];
         test.kubectl(&patch).await.success();
     }
-    test.delete_vms(&["taken", "reserving", "refused", "podless", "unheard"])
+    test.delete_vms(&["taken", "bound", "refused", "podless", "unheard"])
         .await;
     let vmis = ["delete", "vmi", "taken", "from-elsewhere", "--wait=false"];
     test.kubectl(&vmis).await.success();
