@@ -44,6 +44,7 @@ mod replies;
 mod saved_state;
 mod separate;
 mod shutdown;
+mod size;
 mod status;
 
 pub(crate) use self::record::{Record, RecordStore};
