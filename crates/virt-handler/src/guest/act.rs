@@ -389,6 +389,12 @@ impl Guests {
         let link = entry.session.link();
         let report = link.state.as_ref();
         let report = report.and_then(|state| state.migration.as_deref());
+        let has_other_size = has_other_size(pair, &link);
+        if !has_other_size {
+            // An earlier failure says nothing about a later change.
+            let forget = |entry: &mut Entry| entry.resizing = resize::Resizing::default();
+            self.sessions.update(key, &pair.pod_uid, forget);
+        }
         let observed = Observed {
             vmi: &pair.vmi,
             pod_ended: observe::ended(&pair.pod),
@@ -396,7 +402,7 @@ impl Guests {
             disconnected_for: link.disconnected_since.map(|since| since.elapsed()),
             synced: entry.synced,
             awaits_take_over: awaits_take_over(&pair.vmi, report),
-            has_other_size: has_other_size(pair, &link),
+            has_other_size,
             now: self.parts.clock.now(),
         };
         let awaits_launcher = plan::awaits_launcher(&observed);
