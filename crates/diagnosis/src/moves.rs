@@ -59,6 +59,38 @@ pub(crate) fn not_converging(observed: &Observed) -> Vec<Finding> {
     found.into_iter().collect()
 }
 
+/// A change of the VM takes effect in another pod, and no migration is under way.
+pub(crate) fn change_waits(observed: &Observed) -> Vec<Finding> {
+    let status = observed.own_vmi().and_then(|vmi| vmi.status.as_ref());
+    let state = status.and_then(|status| status.migration_state.as_ref());
+    let is_moving =
+        state.is_some_and(|state| state.completed != Some(true) && state.failed != Some(true));
+    if is_moving || observed.is_final() {
+        return Vec::new();
+    }
+    let changes = [
+        (Type::HotVCPUChange, "processors"),
+        (Type::HotMemoryChange, "memory"),
+    ];
+    let pending = changes.into_iter().filter(|(kind, _)| {
+        let shown = observed.condition(kind);
+        shown.is_some_and(|one| one.status() == conditions::TRUE)
+    });
+    let found = pending.map(|(kind, what)| {
+        Finding::new(format!(
+            "The VM has other {what} now. The guest gets them in another pod: it moves there by itself \
+             if spec.workloadUpdateStrategy of the KubeVirt object has the method LiveMigrate, or by request"
+        ))
+        .evidence(
+            observed.vmi_object(),
+            format!("status.conditions[{}]", kind.as_str()),
+            conditions::TRUE,
+        )
+        .next(observed.virtctl(&format!("migrate {} --watch", observed.name)))
+    });
+    found.collect()
+}
+
 /// The last migration has failed.
 pub(crate) fn failed(observed: &Observed) -> Vec<Finding> {
     let status = observed.own_vmi().and_then(|vmi| vmi.status.as_ref());

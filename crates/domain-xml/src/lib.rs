@@ -44,3 +44,4 @@ pub use facts::{
     Acceleration, Allocation, BlockSizes, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input,
     InterfaceFacts, Provisioning, SmbiosFacts, VolumeFacts, VolumeMode,
 };
+pub use memory::hot_memory;

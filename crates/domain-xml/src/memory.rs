@@ -66,6 +66,32 @@ fn size(guest: &Guest<'_>) -> Result<u64, RenderError> {
     }
 }
 
+/// The device with memory that a running guest gets, `requested` bytes of it now. `at_start` is the memory
+/// that the guest was started with.
+pub fn hot_memory(guest: &Guest<'_>, at_start: u64, requested: u64) -> Result<String, RenderError> {
+    let field = "spec.domain.memory.maxGuest";
+    let max = guest.max_memory()?;
+    let max = max.ok_or_else(|| RenderError::missing(field))?;
+    let size = max.saturating_sub(at_start);
+    if requested > size {
+        let problem = "must not be less than spec.domain.memory.guest";
+        return Err(RenderError::invalid(field, problem));
+    }
+    let block = if guest.page_size() == Some("1Gi") {
+        1 << 30
+    } else {
+        2 << 20
+    };
+    let bytes = |name, value: u64| Element::new(name).attr("unit", "b").text(value);
+    let target = Element::new("target")
+        .child(bytes("size", size))
+        .child(Element::new("node").text(0))
+        .child(bytes("block", block))
+        .child(bytes("requested", requested));
+    let device = Element::new("memory").attr("model", "virtio-mem");
+    Ok(device.child(target).to_xml())
+}
+
 impl Memory {
     /// libvirt requires a NUMA cell for memory that may grow and for memory in a file.
     pub(crate) fn needs_cell(&self) -> bool {
@@ -99,5 +125,48 @@ impl Memory {
             .children(source)
             .children(access)
             .children(at_start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubevirt_api::VirtualMachineInstance;
+    use serde_json::json;
+
+    use super::*;
+
+    fn guest(memory: &serde_json::Value) -> VirtualMachineInstance {
+        let spec = json!({"domain": {"memory": memory, "devices": {}}});
+        serde_json::from_value(json!({"metadata": {}, "spec": spec})).expect("is a VMI")
+    }
+
+    #[test]
+    fn plugged_memory_is_what_the_guest_may_grow_by() {
+        let device = |memory: serde_json::Value, requested| {
+            let vmi = guest(&memory);
+            hot_memory(&Guest::of(&vmi), 1 << 30, requested)
+        };
+        let xml = device(json!({"guest": "2Gi", "maxGuest": "4Gi"}), 1 << 30).unwrap();
+        for part in [
+            "model=\"virtio-mem\"",
+            "<size unit=\"b\">3221225472</size>",
+            "<node>0</node>",
+            "<block unit=\"b\">2097152</block>",
+            "<requested unit=\"b\">1073741824</requested>",
+        ] {
+            assert!(xml.contains(part), "{part}: {xml}");
+        }
+        let huge = json!({
+            "guest": "2Gi", "maxGuest": "4Gi", "hugepages": {"pageSize": "1Gi"},
+        });
+        let xml = device(huge, 1 << 30).unwrap();
+        assert!(
+            xml.contains("<block unit=\"b\">1073741824</block>"),
+            "{xml}"
+        );
+        let too_much = device(json!({"guest": "5Gi", "maxGuest": "4Gi"}), 4 << 30);
+        let error = too_much.unwrap_err().to_string();
+        assert!(error.contains("spec.domain.memory.maxGuest"), "{error}");
+        device(json!({"guest": "2Gi"}), 1 << 30).unwrap_err();
     }
 }

@@ -14,6 +14,9 @@ pub const DOMAIN: &str = "kubevirt.io/domain";
 /// On launcher pods: the claims behind the guest's volumes at the time the pod was created, a
 /// JSON object by volume name.
 pub const CLAIMS: &str = "ferrovirt.io/claims";
+/// On launcher pods that a guest moves to: the processors and the memory that the pod was made for, as
+/// `vcpus=COUNT,memory=BYTES`.
+pub const GUEST_SIZE: &str = "ferrovirt.io/guest-size";
 /// On VMIs: generation of the VM they were started from.
 pub const VM_GENERATION: &str = "kubevirt.io/vm-generation";
 /// First write of a controller on an object: the API version it used.

@@ -16,6 +16,7 @@ mod frame;
 mod message;
 mod migration;
 mod plan;
+mod size;
 
 pub use agent::{
     Agent, AgentCommand, AgentCredentials, AgentDisk, AgentFileSystem, AgentInterface, AgentOs,
@@ -39,6 +40,7 @@ pub use plan::{
     ForwardedPorts, GuestPlan, HotDisk, HotDiskKind, PasstServer, PortRange, Prepare,
     PrivateOption, Route, SeedFile,
 };
+pub use size::{GuestSize, MemoryPlan, ResizePlan};
 
 /// Volumes that are attached while the guest runs, as a path inside the pod.
 pub const HOTPLUG_DISKS: &str = "/var/run/kubevirt/hotplug-disks";

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Agent, AgentCredentials, AgentQuestion, AgentReport, BackupPlan, BackupReport, BackupStage,
-    DumpPlan, DumpReport, DumpStage, GuestPlan, HotDisk, MigrationPlan, MigrationReport,
-    MigrationStage, Part, Quiesce,
+    DumpPlan, DumpReport, DumpStage, GuestPlan, GuestSize, HotDisk, MigrationPlan, MigrationReport,
+    MigrationStage, Part, Quiesce, ResizePlan,
 };
 
 /// A numbered request from the handler.
@@ -70,6 +70,8 @@ pub enum Request {
     Disks(Vec<HotDisk>),
     /// Sets the links of these interfaces up or down. Only for a launcher whose state shows them.
     Links(BTreeMap<String, InterfaceLink>),
+    /// Plugs processors and memory into the running guest. Only for a launcher whose state shows its size.
+    Resize(ResizePlan),
     /// Writes the guest's memory to a file. The state shows how it goes; the dump of a name is made once. A
     /// file for a saved state ends the guest.
     Dump(DumpPlan),
@@ -104,6 +106,7 @@ impl Request {
             Self::CancelMigration { .. } => "cancel migration",
             Self::Disks(_) => "disks",
             Self::Links(_) => "links",
+            Self::Resize(_) => "resize",
             Self::Dump(_) => "memory dump",
             Self::Backup(_) => "backup",
             Self::CancelBackup(_) => "cancel backup",
@@ -177,6 +180,9 @@ pub struct GuestState {
     /// The links of the domain's interfaces, by their names in the VMI. An earlier launcher shows none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, InterfaceLink>,
+    /// The processors and the memory of the domain. An earlier launcher shows none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<GuestSize>,
     /// The last memory dump.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dump: Option<Box<DumpReport>>,

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodAntiAffinity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kubevirt_api::{VirtualMachineInstance, annotations, labels};
+use model::GuestSize;
 
 use crate::{PodError, Settings, Surroundings, metadata, pod::pod, probes, scheduling::HOST_NAME};
 
@@ -42,9 +43,14 @@ pub fn target_pod(
         labels::MIGRATION_JOB_UID.to_owned(),
         migration.uid.to_owned(),
     );
-    pod.metadata.annotations.get_or_insert_default().insert(
+    let annotated = pod.metadata.annotations.get_or_insert_default();
+    annotated.insert(
         annotations::MIGRATION_JOB_NAME.to_owned(),
         migration.name.to_owned(),
+    );
+    annotated.insert(
+        annotations::GUEST_SIZE.to_owned(),
+        GuestSize::wanted(vmi).to_string(),
     );
     if let Some(spec) = &mut pod.spec {
         let own = spec.node_selector.take().unwrap_or_default();

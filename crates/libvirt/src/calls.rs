@@ -248,6 +248,16 @@ impl Connection {
         .await
     }
 
+    /// Plugs in virtual CPUs until a running domain has this many of them.
+    pub async fn set_vcpus(&self, domain: &Domain, count: u32) -> Result<(), Error> {
+        self.with_limit(LIFECYCLE_LIMIT)
+            .call_for_nothing(
+                procedure::DOMAIN_SET_VCPUS_FLAGS,
+                domain.encode(Encoder::new()).u32(count).u32(AFFECT_LIVE),
+            )
+            .await
+    }
+
     /// Requests the removal of a device from a running domain; [`Event::DeviceRemoved`] follows once the
     /// guest has released it.
     ///

@@ -117,7 +117,12 @@ impl<'a> Guest<'a> {
     pub fn queues(&self, interface: &Interface<'_>) -> Option<u32> {
         let devices = &self.vmi.spec.domain.devices;
         let is_multiqueue = devices.network_interface_multiqueue == Some(true);
+        // Those of a running guest stay, whatever processors it gets.
+        let status = self.vmi.status.iter().flat_map(|status| &status.interfaces);
+        let mut reported = status.filter(|one| one.name.as_deref() == Some(interface.name()));
+        let reported = reported.find_map(|one| u32::try_from(one.queue_count?).ok());
         let vcpus = u32::try_from(self.topology.vcpus()).unwrap_or(MAX_QUEUES);
+        let vcpus = reported.filter(|count| *count > 0).unwrap_or(vcpus);
         let has_queues =
             interface.emulated_model().is_none() && interface.binding != Binding::Passt;
         (is_multiqueue && has_queues).then(|| vcpus.min(MAX_QUEUES))

@@ -29,6 +29,7 @@ mod key_filters;
 mod migration;
 mod pci_address;
 mod resources;
+mod size;
 mod volume;
 
 pub use allocated_devices::{
@@ -57,6 +58,7 @@ pub use key_filters::{InvalidFilter, KeyFilters};
 pub use migration::{has_arrived, has_moved, is_within_node};
 pub use pci_address::PciAddress;
 pub use resources::{InvalidQuantity, ResourceList};
+pub use size::{GuestSize, lacks_memory, lacks_processors, memory_at_start};
 pub use unsupported::{Supported, Unsupported};
 pub use volume::{
     Claim, CloudInit, CloudInitFormat, FILES_LABEL, Files, HostDisk, HostFile, HostFileCreation,

@@ -262,6 +262,12 @@ reasons! {
         FailedEvict: Transient,
             "The pod of a guest with an outdated launcher could not be evicted.",
             "Read the message: a disruption budget or the guest's eviction strategy keeps it.";
+        SuccessfulChangeAbortion: NotNeeded,
+            "The migration for a change of a VM was ended, because the change was taken back.",
+            "";
+        FailedChangeAbortion: Transient,
+            "The migration for a change that was taken back could not be ended.",
+            "Read the message; it is tried again.";
         SuccessfulMigration: NotNeeded,
             "The guest runs in its new pod.",
             "";
@@ -289,6 +295,9 @@ reasons! {
         HotPlugVolumeError: NeedsChange,
             "The volumes of a running guest cannot follow the template of its VM.",
             "Correct the template as the message says.";
+        GuestResizeFailed: NeedsChange,
+            "libvirt or QEMU refused to plug processors or memory into a running guest.",
+            "Restart the VM, which applies the change; or take the change back.";
         VolumeReady: NotNeeded,
             "The running guest has the volume.",
             "";

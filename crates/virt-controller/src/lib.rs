@@ -25,6 +25,7 @@ mod data_volume;
 mod export;
 mod gate;
 mod hotplug;
+mod merge_patch;
 mod migration;
 mod node;
 mod operation;

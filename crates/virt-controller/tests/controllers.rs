@@ -31,6 +31,8 @@ mod instancetypes;
 mod interference;
 #[path = "controllers/links.rs"]
 mod links;
+#[path = "controllers/live_updates.rs"]
+mod live_updates;
 #[path = "controllers/lost_nodes.rs"]
 mod lost_nodes;
 #[path = "controllers/memory_dumps.rs"]

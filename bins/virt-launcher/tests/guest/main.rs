@@ -16,6 +16,7 @@ mod lifecycle;
 mod metrics;
 mod migration;
 mod probe;
+mod resize;
 mod saved;
 
 use std::path::{Path, PathBuf};

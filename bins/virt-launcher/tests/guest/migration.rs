@@ -37,7 +37,7 @@ const OF_THE_TARGET: [&str; 3] = [
 
 /// A boot sector that writes the alphabet to the serial line, over and over, with a pause after each
 /// letter.
-const COUNTING_GUEST: &[u8] = &[
+pub(crate) const COUNTING_GUEST: &[u8] = &[
     0xba,
     0xf8,
     0x03,
@@ -69,7 +69,7 @@ const COUNTING_GUEST: &[u8] = &[
 
 /// What the two handlers do: everything that connects to a socket of one pod reaches that of the
 /// other.
-fn connect(source: &Bundle, target: &Bundle) -> JoinSet<()> {
+pub(crate) fn connect(source: &Bundle, target: &Bundle) -> JoinSet<()> {
     let (_sender, open) = watch::channel(true);
     connect_when(source, target, MigrationSocket::Memory, &open)
 }
@@ -111,7 +111,7 @@ fn connect_when(
     proxies
 }
 
-fn migrate() -> Request {
+pub(crate) fn migrate() -> Request {
     Request::Migrate(Box::new(MigrationPlan {
         id: ID.to_owned(),
         copied_disks: vec!["vda".to_owned()],
@@ -119,7 +119,7 @@ fn migrate() -> Request {
     }))
 }
 
-fn receive(plan: &GuestPlan) -> Request {
+pub(crate) fn receive(plan: &GuestPlan) -> Request {
     Request::Receive {
         id: ID.to_owned(),
         plan: Box::new(plan.clone()),
@@ -131,7 +131,7 @@ fn written(pod: &Bundle) -> Vec<u8> {
     fs::read(pod.run_dir().join("private/serial.log")).unwrap_or_default()
 }
 
-fn wait_for_letters(pod: &Bundle, count: usize) {
+pub(crate) fn wait_for_letters(pod: &Bundle, count: usize) {
     pod.wait("letters", || (written(pod).len() >= count).then_some(()));
 }
 
@@ -142,7 +142,7 @@ fn stage(handler: &Handler<'_>) -> Option<MigrationStage> {
 }
 
 /// The stage of the migration, read until it is final.
-async fn ends(handler: &mut Handler<'_>) -> MigrationStage {
+pub(crate) async fn ends(handler: &mut Handler<'_>) -> MigrationStage {
     loop {
         match stage(handler) {
             Some(

@@ -23,6 +23,8 @@ use crate::vmi::{PodState, pod_state};
 const UNSCHEDULABLE_SECONDS: i64 = 300;
 /// How long the pod, and then virt-handler of its node, may take.
 const PENDING_SECONDS: i64 = 900;
+/// How long virt-handler may take to plug in what the guest has moved for.
+const RESIZE_SECONDS: i64 = 60;
 /// Finished migrations of one guest that are kept.
 const KEPT: usize = 5;
 
@@ -105,7 +107,10 @@ fn handed_over(observed: &Observed, vmi: &Guest, state: &State) -> Plan {
     }
     let has_moved = model::has_moved(&vmi.identity());
     if state.completed == Some(true) && has_moved && is_followed(observed, vmi) {
-        return Plan::to(Phase::Succeeded);
+        return match resize_wait(observed, vmi, state) {
+            Some(wait) => Plan::to(Phase::Running).again_in(wait),
+            None => Plan::to(Phase::Succeeded),
+        };
     }
     let phase = match (&state.start_timestamp, &state.target_node_address) {
         (Some(_), _) => Phase::Running,
@@ -133,6 +138,14 @@ fn handed_over(observed: &Observed, vmi: &Guest, state: &State) -> Plan {
 fn is_followed(observed: &Observed, vmi: &Guest) -> bool {
     let image = observed.target.as_ref().and_then(|pod| pod.image.as_ref());
     !observed.is_within_node() || image.is_none() || image == vmi.status.launcher_image.as_ref()
+}
+
+/// How long the migration waits for the processors and the memory that the guest gets in its new pod.
+fn resize_wait(observed: &Observed, vmi: &Guest, state: &State) -> Option<Duration> {
+    let made_for = observed.target.as_ref()?.size?;
+    let ended = state.end_timestamp.as_ref().map(|at| at.0);
+    let has_room = vmi.awaits_size() && made_for.covers(vmi.size);
+    time_left(observed.now, ended, RESIZE_SECONDS).filter(|_| has_room)
 }
 
 /// Whether the pod that should get the guest cannot get it any more.

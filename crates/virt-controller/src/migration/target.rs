@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::observe::Observed;
 use super::policy;
 use super::{Controller, MigrationError};
+use crate::merge_patch::in_place_of;
 use crate::view::{Claim, Guest};
 use crate::vmi::{Definitions, claim_names};
 
@@ -113,18 +114,4 @@ fn destination(observed: &Observed) -> Destination<'_> {
     let vmi = observed.vmi.as_deref().filter(|vmi| vmi.stays_on_node());
     let node = vmi.and_then(|vmi| vmi.status.node_name.as_deref());
     node.map_or(Destination::OtherNode, Destination::SameNode)
-}
-
-/// A merge patch that turns `old` into `new`: it removes what only `old` has.
-pub(super) fn in_place_of(old: &Value, new: Value) -> Value {
-    match (old, new) {
-        (Value::Object(old), Value::Object(mut new)) => {
-            for (name, before) in old {
-                let after = new.remove(name).unwrap_or(Value::Null);
-                new.insert(name.clone(), in_place_of(before, after));
-            }
-            Value::Object(new)
-        }
-        (_, new) => new,
-    }
 }

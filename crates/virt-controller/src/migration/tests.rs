@@ -16,8 +16,8 @@ use super::limits::{Limits, Waiting, back_off, may_begin, priority};
 use super::observe::{Observed, Turn, back_off_of, by_guest};
 use super::plan::{Plan, Step, plan};
 use super::policy;
-use super::target::in_place_of;
 use super::view::Migration;
+use crate::merge_patch::in_place_of;
 
 const CREATED: &str = "2026-11-21T12:00:00Z";
 

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::migration::VirtualMachineInstanceMigrationState;
+use kubevirt_api::quantity::Amount;
 use kubevirt_api::vmi::{EvictionStrategy, UtilityVolume, UtilityVolumeType};
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceBackupStatus, VirtualMachineInstanceCondition,
@@ -16,7 +17,7 @@ use kubevirt_api::vmi_status::{
     VolumeStatus,
 };
 use kubevirt_api::{VirtualMachineInstance, annotations, labels};
-use model::LinkState;
+use model::{GuestSize, LinkState};
 use reasons::Reason;
 use serde::Deserialize;
 
@@ -47,7 +48,19 @@ pub(crate) struct Guest {
     pub(crate) links: BTreeMap<String, LinkState>,
     /// Kept for the pod that brings them.
     pub(crate) tolerations: Vec<Toleration>,
+    /// The processors and the memory of the spec.
+    pub(crate) size: GuestSize,
+    pub(crate) growth: Growth,
     whole: Option<Box<VirtualMachineInstance>>,
+}
+
+/// How a running guest differs from the size in its spec, and from that of its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Growth {
+    pub(crate) lacks_processors: bool,
+    pub(crate) lacks_memory: bool,
+    /// It has memory that it was not started with.
+    pub(crate) has_plugged_memory: bool,
 }
 
 /// A hot-pluggable volume.
@@ -151,6 +164,14 @@ impl Guest {
         })
     }
 
+    /// Whether processors or memory are to be plugged into the running guest, in a pod that has room for them.
+    pub(crate) fn awaits_size(&self) -> bool {
+        use VirtualMachineInstanceConditionType as Kind;
+        let holds = |kind: &Kind| conditions::is_true(&self.status.conditions, kind);
+        let is_awaited = holds(&Kind::HotVCPUChange) || holds(&Kind::HotMemoryChange);
+        is_awaited && self.status.phase == Phase::Running
+    }
+
     /// The state of the last migration, if it is the one with this UID.
     pub(crate) fn migration(&self, uid: &str) -> Option<&VirtualMachineInstanceMigrationState> {
         let state = self.status.migration.as_deref()?;
@@ -210,8 +231,30 @@ impl From<VirtualMachineInstance> for Guest {
             plugs,
             utility_volumes: vmi.spec.utility_volumes.clone(),
             links: links(&vmi),
+            size: GuestSize::wanted(&vmi),
+            growth: Growth::of(&vmi),
             tolerations,
             whole: is_without_pod.then(|| Box::new(vmi)),
+        }
+    }
+}
+
+impl Growth {
+    fn of(vmi: &VirtualMachineInstance) -> Self {
+        let (spec, status) = (&vmi.spec, vmi.status.as_ref());
+        let memory = status.and_then(|status| status.memory.as_ref());
+        let has_plugged_memory = memory.is_some_and(|memory| {
+            let amount = |quantity: &Option<Quantity>| Amount::parse(quantity.as_ref()?).ok();
+            let (start, now) = (
+                amount(&memory.guest_at_boot),
+                amount(&memory.guest_requested),
+            );
+            start.is_some() && now.is_some() && start != now
+        });
+        Self {
+            lacks_processors: model::lacks_processors(spec, status),
+            lacks_memory: model::lacks_memory(spec, status),
+            has_plugged_memory,
         }
     }
 }

@@ -17,11 +17,12 @@ use serde_json::json;
 use super::memory_dump::{self, Change, Next};
 use super::observe::Observed;
 use super::plan::{Failure, Plan, Step, has_finalizer};
+use super::revision::Choice;
 use super::status::{self, Done};
 use super::strategy::Strategy;
 use super::suspend::{self, Hold};
 use super::view::{Vm, WholeVmi};
-use super::{Controller, VmError, hotplug, links, revision, template};
+use super::{Controller, VmError, hotplug, instancetype, links, revision, template};
 use crate::MANAGER;
 use crate::view::{Claim, Guest};
 
@@ -88,6 +89,7 @@ impl Controller {
             Step::FollowSuspend => self.follow_suspend(observed, plan, done).await,
             Step::PlugVolumes => self.plug_volumes(observed).await,
             Step::SetLinks => self.set_links(observed).await,
+            Step::FollowTemplate => self.follow_template(observed, plan).await,
             Step::KeepChoice => {
                 let kept = self.keep_choice(vm).await;
                 done.kept = self.report_choice_error(vm, done, kept)?;
@@ -155,7 +157,8 @@ impl Controller {
         if plan.strategy == Strategy::WaitAsReceiver {
             body["metadata"]["annotations"][annotations::CREATE_MIGRATION_TARGET] = "true".into();
         }
-        let revision = self.keep_revision(vm).await?;
+        let choice = instancetype::chosen(vm, &done.kept);
+        let revision = self.keep_revision(vm, &choice).await?;
         body["status"] = json!({"virtualMachineRevisionName": revision});
         let api = self.vmi_api(&key);
         match create::<Guest>(&api, MANAGER, &key, &body).await {
@@ -190,13 +193,13 @@ impl Controller {
 
     /// Stores a revision of the spec that is about to be started, and deletes older ones. Returns its
     /// name.
-    async fn keep_revision(&self, vm: &Vm) -> Result<String, VmError> {
+    async fn keep_revision(&self, vm: &Vm, choice: &Choice) -> Result<String, VmError> {
         let namespace = vm.metadata.namespace.clone().unwrap_or_default();
         let api = Api::<ControllerRevision>::namespaced(self.client.clone(), &namespace);
         let generation = vm.metadata.generation.unwrap_or(0);
         let name = revision::name(vm, generation);
         let key = Key::new(&namespace, &name);
-        match create(&api, MANAGER, &key, &revision::body(vm, generation)).await {
+        match create(&api, MANAGER, &key, &revision::body(vm, generation, choice)).await {
             // A generation has one spec, so it is the same revision.
             Ok(_) | Err(WriteError::AlreadyExists { .. }) => {}
             Err(error) => return Err(VmError::KeepRevision(error)),
@@ -580,6 +583,7 @@ fn name(step: &Step) -> &'static str {
         Step::FollowSuspend => "virt-controller/vm/follow-suspend",
         Step::PlugVolumes => "virt-controller/vm/plug-volumes",
         Step::SetLinks => "virt-controller/vm/set-links",
+        Step::FollowTemplate => "virt-controller/vm/follow-template",
         Step::NoteGeneration(_) => "virt-controller/vm/note-generation",
         Step::ReleaseVmi => "virt-controller/vm/release-vmi",
         Step::RemoveFinalizer => "virt-controller/vm/remove-finalizer",

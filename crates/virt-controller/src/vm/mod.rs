@@ -9,6 +9,8 @@ mod data_volumes;
 mod hotplug;
 mod instancetype;
 mod links;
+mod live;
+mod live_act;
 mod memory_dump;
 mod observe;
 mod plan;

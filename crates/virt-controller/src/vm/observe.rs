@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::data_volumes::{Importer, Templated, source_claim};
 use super::instancetype::{self, ChoiceStep, Instance, Outdated};
+use super::live::Live;
 use super::suspend::SavedClaim;
 use super::view::Vm;
 use super::{Controller, VmError};
@@ -34,6 +35,8 @@ pub(super) struct Observed {
     pub(super) importer: Importer,
     /// The VM's spec that the VMI was started from; read only if the VM has changed since.
     pub(super) started_from: Option<Value>,
+    /// The guest that follows changes of the VM, if it may and the VM has changed since.
+    pub(super) live: Option<Live>,
     /// The next step for instance type and preference.
     pub(super) choice: ChoiceStep,
     /// Stored revisions of an older format.
@@ -88,6 +91,7 @@ impl Controller {
                 Importer::Missing
             },
             started_from: None,
+            live: None,
             choice,
             outdated: Vec::new(),
             has_hotplug: vmi::has_hotplug(&self.cluster.now()),
@@ -102,7 +106,10 @@ impl Controller {
         }
         observed.templates = self.observe_templates(&key, &observed.vm);
         self.observe_volumes(&key, &mut observed);
-        observed.started_from = self.started_from(&key, &observed).await?;
+        if let Some(data) = self.started_from(&key, &observed).await? {
+            observed.live = self.observe_live(&observed, &data).await?;
+            observed.started_from = data.get("spec").cloned();
+        }
         Ok(observed)
     }
 
@@ -171,9 +178,8 @@ impl Controller {
         let api = Api::<ControllerRevision>::namespaced(self.client.clone(), &key.namespace);
         let revision = api.get_opt(name).await;
         let revision = revision.map_err(|error| VmError::Read(Box::new(error)))?;
-        let mut data = revision.and_then(|revision| revision.data);
-        let spec = data.as_mut().and_then(|data| data.0.get_mut("spec"));
-        Ok(spec.map(Value::take))
+        let data = revision.and_then(|revision| revision.data);
+        Ok(data.map(|data| data.0))
     }
 }
 

@@ -17,9 +17,10 @@ use super::data_volumes::{self, Readiness};
 use super::hotplug;
 use super::instancetype::ChoiceStep;
 use super::links;
+use super::live::{self, Follow};
 use super::memory_dump::{self, Dump};
 use super::observe::{Observed, Ownership, generation};
-use super::revision::{self, Live};
+use super::revision::{self, Plugs};
 use super::strategy::{Decision, Guest, History, Requested, Strategy, decide};
 use super::suspend::{self, Hold, Suspend};
 use crate::view;
@@ -61,6 +62,8 @@ pub(super) enum Step {
     PlugVolumes,
     /// On the VMI: links of interfaces as in the template.
     SetLinks,
+    /// On the VMI: processors, memory and nodes as in the template.
+    FollowTemplate,
     /// On the VMI: it corresponds to this generation of the VM.
     NoteGeneration(i64),
     /// On the VMI: its final state was observed. Done after the status is written.
@@ -77,6 +80,8 @@ pub(super) struct Plan {
     pub(super) start_failure: Option<VirtualMachineStartFailure>,
     pub(super) strategy: Strategy,
     pub(super) restart: Restart,
+    /// Changes that the running guest follows.
+    pub(super) follow: Follow,
     /// Why a start is impossible, for the condition.
     pub(super) blocked: Option<Failure>,
     /// What a start waits for, if it needs no user.
@@ -108,12 +113,14 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     let strategy = Strategy::of(&observed.vm.spec);
     let status = observed.vm.status();
     let requests = requests_left(&status.state_change_requests, strategy, observed);
+    let (restart, follow) = restart(observed);
     let mut plan = Plan {
         steps: Vec::new(),
         start_failure: start_failure(observed, strategy),
         requests,
         strategy,
-        restart: restart(observed),
+        restart,
+        follow,
         blocked: None,
         waits_for: None,
         requeue_in: None,
@@ -136,26 +143,60 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     plan
 }
 
-fn restart(observed: &Observed) -> Restart {
+/// Whether the guest has to be restarted; if not, what it follows as it runs.
+fn restart(observed: &Observed) -> (Restart, Follow) {
+    let nothing = Follow::default();
     let Some(vmi) = observed.own_vmi().filter(|vmi| !vmi.is_deleting()) else {
-        return Restart::NotRequired;
+        return (Restart::NotRequired, nothing);
     };
     if generation(vmi) == observed.vm.metadata.generation {
-        return Restart::NotRequired;
+        let failed = live::failed(&vmi.status.conditions);
+        return (Restart::of(failed), nothing);
     }
     let Some(before) = &observed.started_from else {
-        return Restart::Unknown;
+        return (Restart::Unknown, nothing);
     };
-    let live = if observed.has_hotplug {
-        Live::Volumes
+    let plugs = if observed.has_hotplug {
+        Plugs::Volumes
     } else {
-        Live::Nothing
+        Plugs::Nothing
     };
-    let changes = revision::changes(&observed.vm, before, live);
+    let Some(guest) = &observed.live else {
+        // Its revisions are stored first.
+        if observed.choice != ChoiceStep::Nothing {
+            return (Restart::Unknown, nothing);
+        }
+        let changes = revision::changes(&observed.vm, before, plugs);
+        return (Restart::of(changes), nothing);
+    };
+    let mut changes = revision::changes_beyond(&observed.vm, guest, plugs);
+    let follow = live::follow(guest);
+    changes.extend(follow.refused.iter().cloned());
     if changes.is_empty() {
-        Restart::NotRequired
+        // A saved state belongs to the guest as it was.
+        let is_saved_now = suspend::State::of(&observed.vm) == Some(suspend::State::Suspending);
+        let follow = if is_saved_now {
+            Follow {
+                waits: follow.waits || follow.patch.is_some(),
+                ..nothing
+            }
+        } else {
+            follow
+        };
+        (Restart::NotRequired, follow)
     } else {
-        Restart::Required(changes)
+        // Otherwise the restart would apply a part, and the guest would move for the rest.
+        (Restart::Required(changes), nothing)
+    }
+}
+
+impl Restart {
+    fn of(changes: Vec<String>) -> Self {
+        if changes.is_empty() {
+            Self::NotRequired
+        } else {
+            Self::Required(changes)
+        }
     }
 }
 
@@ -192,7 +233,11 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         }
         Some(Ownership::Own) | None => {}
     }
+    if plan.follow.patch.is_some() {
+        plan.steps.push(Step::FollowTemplate);
+    }
     if plan.restart == Restart::NotRequired
+        && plan.follow == Follow::default()
         && let (Some(vmi), Some(now)) = (observed.own_vmi(), observed.vm.metadata.generation)
         && !vmi.is_deleting()
         && generation(vmi) != Some(now)

@@ -7,11 +7,15 @@ use std::collections::BTreeSet;
 use kubevirt_api::labels;
 use serde_json::{Map, Value, json};
 
+use super::live::Live;
 use super::view::Vm;
-use super::{hotplug, links, template};
+use super::{hotplug, links, live, template};
 
 /// How many changed fields a message names.
 const NAMED: usize = 5;
+/// Members of a revision beside the spec: they show what the spec refers to.
+const INSTANCETYPE: &str = "instancetypeRevision";
+const PREFERENCE: &str = "preferenceRevision";
 
 pub(super) fn name(vm: &Vm, generation: i64) -> String {
     let uid = vm.metadata.uid.as_deref().unwrap_or_default();
@@ -24,8 +28,26 @@ pub(super) fn selector(vm: &Vm) -> String {
     format!("{}={uid}", labels::CREATED_BY)
 }
 
+/// The revisions of instance type and preference that a guest is started with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub(super) instancetype: Option<String>,
+    pub(super) preference: Option<String>,
+}
+
+impl Choice {
+    /// That of a stored revision of the spec.
+    pub(super) fn of(data: &Value) -> Self {
+        let name = |member: &str| data[member].as_str().map(ToOwned::to_owned);
+        Self {
+            instancetype: name(INSTANCETYPE),
+            preference: name(PREFERENCE),
+        }
+    }
+}
+
 /// The revision to create when the VM is started.
-pub(super) fn body(vm: &Vm, generation: i64) -> Value {
+pub(super) fn body(vm: &Vm, generation: i64, choice: &Choice) -> Value {
     let mut spec = json!(vm.spec);
     spec["template"] = vm.spec.template.clone();
     json!({
@@ -37,14 +59,18 @@ pub(super) fn body(vm: &Vm, generation: i64) -> Value {
             "labels": {labels::CREATED_BY: vm.metadata.uid},
             "ownerReferences": [template::owner(vm)],
         },
-        "data": {"spec": without_nulls(&spec)},
+        "data": without_nulls(&json!({
+            "spec": spec,
+            (INSTANCETYPE): choice.instancetype,
+            (PREFERENCE): choice.preference,
+        })),
         "revision": generation,
     })
 }
 
 /// What a running guest may get and lose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Live {
+pub(super) enum Plugs {
     Nothing,
     Volumes,
 }
@@ -53,19 +79,11 @@ pub(super) enum Live {
 ///
 /// Not counted: volumes that a running guest may get and lose, links of interfaces, and a firmware UUID
 /// that was added later and equals the one that the guest has already.
-pub(super) fn changes(vm: &Vm, started_from: &Value, live: Live) -> Vec<String> {
+pub(super) fn changes(vm: &Vm, started_from: &Value, plugs: Plugs) -> Vec<String> {
     let nothing = Value::Null;
     let before = started_from.pointer("/template/spec").unwrap_or(&nothing);
     let now = vm.spec.template.get("spec").unwrap_or(&nothing);
-    let without_plugs = |spec: &Value| match live {
-        Live::Volumes => hotplug::without_plugs(spec),
-        Live::Nothing => spec.clone(),
-    };
-    let (before, now) = (without_plugs(before), without_plugs(now));
-    let (before, now) = (links::without_links(&before), links::without_links(&now));
-    let (before, now) = (with_uuid(vm, &before), with_uuid(vm, &now));
-    let mut found = BTreeSet::new();
-    compare("template.spec", &before, &now, &mut found);
+    let mut found = template_changes(vm, before, now, plugs);
     for (matcher, now) in [
         ("instancetype", &vm.spec.instancetype),
         ("preference", &vm.spec.preference),
@@ -76,7 +94,43 @@ pub(super) fn changes(vm: &Vm, started_from: &Value, live: Live) -> Vec<String> 
             compare(&format!("{matcher}.{part}"), before, &now[part], &mut found);
         }
     }
-    found.into_iter().collect()
+    explained(vm, found)
+}
+
+/// The same for a guest that follows changes of its VM: between the specs with instance type and preference,
+/// without the fields that it follows.
+pub(super) fn changes_beyond(vm: &Vm, guest: &Live, plugs: Plugs) -> Vec<String> {
+    let now = &guest.now;
+    let [before, now] = [&guest.before, now].map(|spec| live::without_followed(spec, now));
+    explained(vm, template_changes(vm, &before, &now, plugs))
+}
+
+/// A strategy that this version does not carry out is not passed over in silence.
+fn explained(vm: &Vm, found: BTreeSet<String>) -> Vec<String> {
+    let strategy = vm.spec.rest.get("updateVolumesStrategy");
+    let is_migration = strategy.is_some_and(|strategy| strategy == "Migration");
+    let explain = |path: String| {
+        if is_migration && path == "template.spec.volumes" {
+            format!("{path} (this version migrates no volumes: their contents are not copied)")
+        } else {
+            path
+        }
+    };
+    found.into_iter().map(explain).collect()
+}
+
+fn template_changes(vm: &Vm, before: &Value, now: &Value, plugs: Plugs) -> BTreeSet<String> {
+    let without_plugs = |spec: &Value| match plugs {
+        Plugs::Volumes => hotplug::without_plugs(spec),
+        Plugs::Nothing => spec.clone(),
+    };
+    let [before, now] = [before, now].map(|spec| {
+        let spec = links::without_links(&without_plugs(spec));
+        with_uuid(vm, &spec)
+    });
+    let mut found = BTreeSet::new();
+    compare("template.spec", &before, &now, &mut found);
+    found
 }
 
 /// Whether labels or annotations of the template have changed: they never reach a running guest, so

@@ -236,6 +236,11 @@ fn save(observed: &Observed, vmi: Option<&Guest>) -> Suspend {
     }
     let mut volumes = vmi.status.volumes.iter();
     let volume = volumes.find(|volume| volume.name == SAVING_VOLUME);
+    if volume.is_none()
+        && let Some(why) = size_obstacle(vmi)
+    {
+        return failed(why);
+    }
     let name = claim_name(&observed.vm, vmi);
     match observed.saved.iter().find(|claim| claim.name == name) {
         Some(claim) if !claim.is_deleting => {}
@@ -264,6 +269,19 @@ fn save(observed: &Observed, vmi: Option<&Guest>) -> Suspend {
             failed("the virt-handler of the node is too old to save the state of a guest")
         }
         _ => Suspend::default(),
+    }
+}
+
+/// Why the saved state would not fit the guest that is to go on from it: that is started with the size in the
+/// VM, all of it at once.
+fn size_obstacle(vmi: &Guest) -> Option<&'static str> {
+    let growth = vmi.growth;
+    if growth.lacks_processors || growth.lacks_memory {
+        Some("a change of its processors or memory has not taken effect yet; wait, or take it back")
+    } else if growth.has_plugged_memory {
+        Some("the guest got memory while it ran; restart it, then it can be suspended")
+    } else {
+        None
     }
 }
 

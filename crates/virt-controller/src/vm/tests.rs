@@ -2,6 +2,7 @@
 
 mod choice;
 mod failures;
+mod live;
 mod memory_dump;
 mod ownership;
 mod printable;
@@ -88,6 +89,7 @@ fn observe(vm: Value, vmi: Option<Value>) -> Observed {
         templates: Vec::new(),
         importer: Importer::Installed,
         started_from: None,
+        live: None,
         choice: ChoiceStep::Nothing,
         outdated: Vec::new(),
         has_hotplug: true,

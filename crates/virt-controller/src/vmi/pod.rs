@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState as State, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::{annotations, labels};
-use model::paths;
+use model::{GuestSize, paths};
 use serde::Deserialize;
 
 use crate::view::Labels;
@@ -18,6 +18,8 @@ pub(crate) struct LauncherPod {
     /// The migration that it was created for.
     pub(crate) migration_uid: Option<String>,
     pub(crate) migration_name: Option<String>,
+    /// The size of the guest that it was made for; only of pods that a guest moves to.
+    pub(crate) size: Option<GuestSize>,
     pub(crate) node_name: Option<String>,
     /// Of the container that runs the guest.
     pub(crate) image: Option<String>,
@@ -122,6 +124,7 @@ impl From<Raw> for LauncherPod {
         let annotated = raw.metadata.annotations.as_ref();
         let migration_name =
             annotated.and_then(|all| all.get(annotations::MIGRATION_JOB_NAME).cloned());
+        let size = annotated.and_then(|all| GuestSize::parse(all.get(annotations::GUEST_SIZE)?));
         let mut metadata = crate::view::slim(raw.metadata, Labels::Dropped, &[]);
         metadata.finalizers = None;
         let mut volumes = raw.spec.volumes.iter();
@@ -131,6 +134,7 @@ impl From<Raw> for LauncherPod {
             metadata,
             migration_uid,
             migration_name,
+            size,
             node_name: raw.spec.node_name,
             image: compute.and_then(|container| container.image),
             takes_volumes: volumes.any(|volume| volume.name == paths::HOTPLUG_VOLUME),

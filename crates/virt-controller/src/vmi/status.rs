@@ -181,6 +181,7 @@ fn render_conditions(
     } else {
         conditions::remove(&mut all, &Type::Provisioning);
     }
+    set_growth(&mut all, &observed.vmi, &status.phase, now);
     let pod = pod.or(observed.binder.as_deref());
     if !is_ours(&status.phase) && plan.problem.is_none() && !done.is_abandoned {
         return all;
@@ -222,6 +223,26 @@ fn render_conditions(
         _ => conditions::remove(&mut all, &scheduled),
     }
     all
+}
+
+/// A running guest gets the processors and the memory of a changed spec in another pod, made for that size.
+/// virt-handler ends the conditions, or says why the guest does not get them.
+fn set_growth(
+    all: &mut Vec<VirtualMachineInstanceCondition>,
+    vmi: &Guest,
+    phase: &Phase,
+    now: &Time,
+) {
+    for (kind, lacks) in [
+        (Type::HotVCPUChange, vmi.growth.lacks_processors),
+        (Type::HotMemoryChange, vmi.growth.lacks_memory),
+    ] {
+        if !lacks || *phase != Phase::Running {
+            conditions::remove(all, &kind);
+        } else if conditions::find(all, &kind).is_none() {
+            conditions::set(all, kind, &ConditionValue::holds(), now);
+        }
+    }
 }
 
 /// Reasons of problems that this controller reports. It also copies the reasons of waiting

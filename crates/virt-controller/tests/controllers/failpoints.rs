@@ -239,7 +239,9 @@ async fn vms_survive_a_crash_at_every_failpoint() {
             | "vm/change-for-dump"
             | "vm/follow-dump"
             // In links.rs.
-            | "vm/set-links" => {}
+            | "vm/set-links"
+            // In live_updates.rs.
+            | "vm/follow-template" => {}
             _ => check(&mut cluster, name, create_stop_start_change).await,
         }
     }

@@ -33,21 +33,21 @@ fn instancetypes(cluster: &TestCluster, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(cluster.client.clone(), NAMESPACE, &resource)
 }
 
-async fn create(cluster: &TestCluster, object: Value) {
+pub(crate) async fn create(cluster: &TestCluster, object: Value) {
     let kind = object["kind"].as_str().unwrap().to_owned();
     let typed = serde_json::from_value(object).unwrap();
     let api = instancetypes(cluster, &kind);
     api.create(&PostParams::default(), &typed).await.unwrap();
 }
 
-async fn create_vm(cluster: &TestCluster, vm: Value) {
+pub(crate) async fn create_vm(cluster: &TestCluster, vm: Value) {
     let vm: VirtualMachine = serde_json::from_value(vm).unwrap();
     let made = cluster.vms().create(&PostParams::default(), &vm).await;
     made.unwrap();
 }
 
 /// A VM that starts, without a size.
-fn sized(name: &str, choice: &Value) -> Value {
+pub(crate) fn sized(name: &str, choice: &Value) -> Value {
     let mut vm = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": name},
         "spec": {"runStrategy": "Always", "template": {"spec": {
@@ -61,7 +61,7 @@ fn sized(name: &str, choice: &Value) -> Value {
     vm
 }
 
-fn instancetype(kind: &str, name: &str, vcpus: u32) -> Value {
+pub(crate) fn instancetype(kind: &str, name: &str, vcpus: u32) -> Value {
     json!({
         "apiVersion": format!("{SIZES}/{VERSION}"), "kind": kind, "metadata": {"name": name},
         "spec": {"cpu": {"guest": vcpus}, "memory": {"guest": "256Mi"}},

@@ -18,7 +18,7 @@ fn installations(cluster: &TestCluster) -> Api<KubeVirt> {
 }
 
 /// A complete installation.
-async fn install(cluster: &TestCluster, strategy: Value) {
+pub(crate) async fn install(cluster: &TestCluster, strategy: Value) {
     let object = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"},
         "spec": {"workloadUpdateStrategy": strategy},
@@ -62,7 +62,7 @@ async fn create_guests(cluster: &TestCluster, names: &[&str], can_move: bool) {
     }
 }
 
-async fn all_migrations(cluster: &TestCluster) -> Vec<VirtualMachineInstanceMigration> {
+pub(crate) async fn all_migrations(cluster: &TestCluster) -> Vec<VirtualMachineInstanceMigration> {
     let all = migrations(cluster).list(&ListParams::default()).await;
     all.unwrap().items
 }

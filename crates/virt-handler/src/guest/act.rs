@@ -19,6 +19,7 @@ use super::{
     observe::{self, Pair, Part, Sources},
     outcome::MemoryState,
     plan::{self, Observed, Step},
+    resize,
     sessions::{Entry, Sessions},
     status::{self, StartRefusal, StatusInput},
 };
@@ -156,6 +157,10 @@ impl Guests {
                 Box::pin(self.plug(key, pair, &entry)).await;
                 Ok(())
             }
+            Step::Resize => {
+                Box::pin(self.resize(key, pair, &entry)).await;
+                Ok(())
+            }
             Step::Report => self.report(key, pair, &entry).await,
             Step::SetLinks => {
                 let links = interfaces::wanted_links(&pair.vmi);
@@ -188,6 +193,7 @@ impl Guests {
             prepared: entry.prepared.as_ref(),
             plugged: Some(&entry.plugged),
             memory: memory_state(&link),
+            resize_failure: entry.resizing.failure.as_deref(),
             unready: observe::unready(&pair.pod),
             host_model_is_obsolete: self.parts.capabilities.host_model_is_obsolete(obsolete),
             reach: self.reach(),
@@ -299,8 +305,15 @@ fn failpoint(step: Step) -> Option<&'static str> {
         Step::Release => "virt-handler/guest/release",
         Step::TakeOver => "virt-handler/migration/take-over",
         // Their effect is the status write or the launcher's, which have their own failpoints.
-        Step::Plug | Step::Report | Step::SetLinks | Step::FailUnresponsive => return None,
+        Step::Plug | Step::Resize | Step::Report | Step::SetLinks | Step::FailUnresponsive => {
+            return None;
+        }
     })
+}
+
+fn has_other_size(pair: &Pair, link: &Link) -> bool {
+    let state = link.state.as_ref();
+    state.is_some_and(|state| resize::request(&pair.vmi, &pair.pod, state).is_some())
 }
 
 /// Whether QEMU was killed by the kernel's OOM killer.
@@ -376,6 +389,12 @@ impl Guests {
         let link = entry.session.link();
         let report = link.state.as_ref();
         let report = report.and_then(|state| state.migration.as_deref());
+        let has_other_size = has_other_size(pair, &link);
+        if !has_other_size {
+            // An earlier failure says nothing about a later change.
+            let forget = |entry: &mut Entry| entry.resizing = resize::Resizing::default();
+            self.sessions.update(key, &pair.pod_uid, forget);
+        }
         let observed = Observed {
             vmi: &pair.vmi,
             pod_ended: observe::ended(&pair.pod),
@@ -383,11 +402,13 @@ impl Guests {
             disconnected_for: link.disconnected_since.map(|since| since.elapsed()),
             synced: entry.synced,
             awaits_take_over: awaits_take_over(&pair.vmi, report),
+            has_other_size,
             now: self.parts.clock.now(),
         };
         let awaits_launcher = plan::awaits_launcher(&observed);
         let steps = plan::plan(&observed);
         let takes_volumes = steps.contains(&Step::Plug);
+        let is_resized = steps.contains(&Step::Resize);
         for step in steps {
             Box::pin(self.execute(key, pair, step)).await?;
             if let Some(name) = failpoint(step) {
@@ -395,6 +416,11 @@ impl Guests {
             }
         }
         let migrating = Box::pin(self.follow_migration(key, pair, &entry)).await?;
+        let migrating = if is_resized {
+            sooner(migrating, Requeue::After(resize::AGAIN))
+        } else {
+            migrating
+        };
         // No event announces that a launcher stays away.
         Ok(match observed.disconnected_for {
             Some(time) if awaits_launcher && time < plan::LAUNCHER_TIMEOUT => {

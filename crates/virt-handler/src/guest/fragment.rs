@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 const MANAGER: &str = "virt-handler";
 
 /// The fields of a VMI's status that virt-handler applies.
-const OWNED_FIELDS: [&str; 11] = [
+const OWNED_FIELDS: [&str; 13] = [
     "phase",
     "reason",
     "phaseTransitionTimestamps",
@@ -26,7 +26,12 @@ const OWNED_FIELDS: [&str; 11] = [
     "migrationMethod",
     "volumeStatus",
     "changedBlockTracking",
+    "currentCPUTopology",
+    "memory",
 ];
+
+/// The members of `memory` that others own.
+const FOREIGN_MEMORY: [&str; 2] = ["guestAtBoot", "memoryOverhead"];
 
 /// The fields without which a guest cannot be operated.
 const ESSENTIAL_FIELDS: [&str; 4] = ["phase", "reason", "phaseTransitionTimestamps", "conditions"];
@@ -86,7 +91,14 @@ fn members(status: &VirtualMachineInstanceStatus, names: &[&str]) -> Map<String,
     let members = names
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), whole.get(name)?.clone())));
-    members.collect()
+    let mut members: Map<String, Value> = members.collect();
+    if let Some(Value::Object(memory)) = members.get_mut("memory") {
+        memory.retain(|name, _| !FOREIGN_MEMORY.contains(&name.as_str()));
+        if memory.is_empty() {
+            members.remove("memory");
+        }
+    }
+    members
 }
 
 fn render<'a>(

@@ -20,6 +20,7 @@ mod outcome;
 mod plan;
 mod plug;
 mod plugged;
+mod resize;
 mod sessions;
 mod start;
 mod status;

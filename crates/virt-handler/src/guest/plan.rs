@@ -24,6 +24,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) synced: Option<Synced>,
     /// The guest has come from another pod, which has given it up, and its launcher has not resumed it yet.
     pub(crate) awaits_take_over: bool,
+    /// The guest lacks processors or memory for which its pod was made.
+    pub(crate) has_other_size: bool,
     pub(crate) now: Timestamp,
 }
 
@@ -44,6 +46,8 @@ pub(crate) enum Step {
     Start,
     /// Bring volumes to the running guest, and take others away.
     Plug,
+    /// Have the launcher plug processors and memory into the running guest.
+    Resize,
     /// Have the launcher set links of the running guest up or down.
     SetLinks,
     /// Ask the guest to power off; destroy it after the grace period.
@@ -97,6 +101,7 @@ pub(crate) fn plan(observed: &Observed<'_>) -> Vec<Step> {
             let steps = [
                 (!synced).then_some(Step::Start),
                 (changes && plugged::is_concerned(observed.vmi)).then_some(Step::Plug),
+                (changes && observed.has_other_size).then_some(Step::Resize),
                 Some(Step::Report),
                 // Last, so that a refusal keeps nothing else waiting.
                 links
@@ -238,6 +243,7 @@ mod tests {
                 disconnected_for,
                 synced: None,
                 awaits_take_over: false,
+                has_other_size: false,
                 now: Timestamp::UNIX_EPOCH,
             });
             assert_eq!(
@@ -295,6 +301,7 @@ mod tests {
                     agent_probes_paused: false,
                 }),
                 awaits_take_over: false,
+                has_other_size: false,
                 now: Timestamp::UNIX_EPOCH,
             });
             assert_eq!(steps, expected, "{vmi:?} {synced}");
@@ -335,6 +342,7 @@ mod tests {
                         agent_probes_paused: false,
                     }),
                     awaits_take_over: false,
+                    has_other_size: false,
                     now: Timestamp::UNIX_EPOCH,
                 });
                 assert_eq!(steps, expected, "{vmi:?} {link:?}");
@@ -345,6 +353,40 @@ mod tests {
         check(&running, None, &report);
         check(&with_link(Phase::Scheduled), Some(up), &report);
         check(&moving, Some(up), &report);
+    }
+
+    #[test]
+    fn guest_is_resized_while_it_runs_and_does_not_move() {
+        let peer = Arc::new(Peer::this_process());
+        let mut moving = vmi(Phase::Running);
+        let state = serde_json::json!({"migrationUid": "m"});
+        moving.status.as_mut().unwrap().migration_state =
+            Some(serde_json::from_value(state).unwrap());
+        for (vmi, has_other_size, expected) in [
+            (vmi(Phase::Running), false, vec![Step::Report]),
+            (vmi(Phase::Running), true, vec![Step::Resize, Step::Report]),
+            (vmi(Phase::Scheduled), true, vec![Step::Report]),
+            (moving, true, vec![Step::Report]),
+        ] {
+            let link = Link {
+                peer: Some(Arc::clone(&peer)),
+                ..disconnected(Some(DomainState::Running))
+            };
+            let steps = plan(&Observed {
+                vmi: &vmi,
+                pod_ended: false,
+                link: &link,
+                disconnected_for: None,
+                synced: Some(Synced {
+                    connection: link.connection,
+                    agent_probes_paused: false,
+                }),
+                awaits_take_over: false,
+                has_other_size,
+                now: Timestamp::UNIX_EPOCH,
+            });
+            assert_eq!(steps, expected, "{vmi:?} {has_other_size}");
+        }
     }
 
     #[test]
@@ -375,6 +417,7 @@ mod tests {
                 disconnected_for: None,
                 synced: None,
                 awaits_take_over: true,
+                has_other_size: false,
                 now: Timestamp::UNIX_EPOCH,
             });
             assert_eq!(
@@ -422,6 +465,7 @@ mod tests {
                 disconnected_for: None,
                 synced,
                 awaits_take_over: false,
+                has_other_size: false,
                 now: Timestamp::UNIX_EPOCH,
             });
             assert_eq!(steps, expected, "{annotation:?} {synced:?}");

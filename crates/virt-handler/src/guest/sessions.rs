@@ -6,7 +6,9 @@ use domain_xml::Facts;
 use parking_lot::Mutex;
 use reconcile::Key;
 
-use super::{observe::Part, plan::Synced, plugged::Plugged, status::PreparedStatus};
+use super::{
+    observe::Part, plan::Synced, plugged::Plugged, resize::Resizing, status::PreparedStatus,
+};
 use crate::{launcher::Session, pods_dir::PodUid};
 
 /// The session with one pod of a guest and the steps that this process has already taken over it.
@@ -25,6 +27,8 @@ pub(crate) struct Entry {
     pub(super) facts: Option<Facts>,
     /// The volumes that the guest got and lost while it ran.
     pub(super) plugged: Plugged,
+    /// Processors and memory that the guest gets while it runs.
+    pub(super) resizing: Resizing,
     /// The grace period in seconds of the last shutdown request.
     pub(super) shutdown_grace: Option<u64>,
 }
@@ -67,6 +71,7 @@ impl Sessions {
             prepared: None,
             facts: None,
             plugged: Plugged::default(),
+            resizing: Resizing::default(),
             shutdown_grace: None,
         };
         all.push(entry.clone());

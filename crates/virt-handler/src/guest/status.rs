@@ -22,6 +22,7 @@ use super::{
     outcome::{self, MemoryState, failure, next_phase},
     plan::phase,
     plugged::{self, Plugged},
+    resize,
 };
 use crate::migration::set_progress;
 
@@ -42,6 +43,8 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) plugged: Option<&'a Plugged>,
     pub(crate) attached: Option<&'a Attached>,
     pub(crate) memory: MemoryState,
+    /// Why the guest does not get the processors or the memory of its spec.
+    pub(crate) resize_failure: Option<&'a str>,
     /// Set if the pod runs and is not ready.
     pub(crate) unready: Option<Unready<'a>>,
     /// The CPU model of this host is obsolete, so no other node offers it.
@@ -112,6 +115,8 @@ pub(crate) fn desired(
                 type_: Some(machine),
             });
         }
+        let size = state.and_then(|state| state.size);
+        resize::set_status(&mut status, vmi, size, input.resize_failure, now);
         if let Some(prepared) = prepared {
             let none = Attached::default();
             let attached = input.attached.unwrap_or(&none);

@@ -7,6 +7,8 @@ use crate::xml::{self, Step, Walk};
 
 /// The name of the guest agent's channel.
 const AGENT_CHANNEL: &str = "org.qemu.guest_agent.0";
+/// The model of a memory device whose size follows requests.
+const VIRTIO_MEMORY: &str = "virtio-mem";
 
 /// Facts that libvirt adds to a domain when it starts it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -16,6 +18,67 @@ pub(super) struct LiveDomain {
     pub(super) agent: AgentState,
     pub(super) disks: Vec<LiveDisk>,
     pub(super) interfaces: Vec<LiveInterface>,
+    /// Virtual CPUs that are plugged in.
+    pub(super) vcpus: Option<u32>,
+    /// Memory that can grow and shrink.
+    pub(super) memory: Option<LiveMemory>,
+}
+
+/// A memory device whose size follows requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LiveMemory {
+    /// Bytes that were requested from the guest.
+    pub(super) requested: u64,
+    /// Bytes that the guest has taken.
+    pub(super) plugged: u64,
+    /// The XML inside of its element.
+    inner: String,
+}
+
+impl LiveMemory {
+    fn new(inner: &str) -> Result<Self, xml::Error> {
+        let mut found = Self {
+            requested: 0,
+            plugged: 0,
+            inner: inner.to_owned(),
+        };
+        let mut unit = 1;
+        let mut walk = Walk::new(inner);
+        while let Some(step) = walk.next()? {
+            let part = match walk.path() {
+                "/target/requested" => &mut found.requested,
+                "/target/current" => &mut found.plugged,
+                _ => continue,
+            };
+            match step {
+                Step::Start(tag) => unit = unit_of(tag.attribute("unit")?.as_deref()),
+                Step::Text(text) => {
+                    *part = text.parse::<u64>().unwrap_or(0).saturating_mul(unit);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The XML of the device with another request.
+    pub(super) fn with_request(&self, bytes: u64) -> Option<String> {
+        const END: &str = "</requested>";
+        let start = self.inner.find("<requested")?;
+        let (head, rest) = self.inner.split_at_checked(start)?;
+        let (_, tail) = rest.split_at_checked(rest.find(END)? + END.len())?;
+        Some(format!(
+            "<memory model=\"{VIRTIO_MEMORY}\">{head}<requested unit=\"b\">{bytes}{END}{tail}</memory>"
+        ))
+    }
+}
+
+/// The bytes of a unit, as libvirt writes them in a live domain.
+fn unit_of(name: Option<&str>) -> u64 {
+    match name {
+        Some("b" | "bytes") => 1,
+        Some("MiB") => 1 << 20,
+        _ => 1 << 10,
+    }
 }
 
 /// A disk that the domain has.
@@ -84,8 +147,23 @@ impl LiveDomain {
         let mut found = Self::default();
         let mut walk = Walk::new(xml);
         while let Some(step) = walk.next()? {
-            let Step::Start(tag) = step else { continue };
+            let tag = match step {
+                Step::Start(tag) => tag,
+                Step::Text(text) => {
+                    if walk.path() == "/domain/vcpu" && found.vcpus.is_none() {
+                        found.vcpus = text.parse().ok();
+                    }
+                    continue;
+                }
+            };
             match walk.path() {
+                "/domain/vcpu" => {
+                    let current = tag.attribute("current")?;
+                    found.vcpus = current.and_then(|count| count.parse().ok());
+                }
+                "/domain/devices/memory" if tag.has("model", VIRTIO_MEMORY)? => {
+                    found.memory = Some(LiveMemory::new(walk.inner_xml(&tag)?)?);
+                }
                 "/domain/os/type" => found.machine = tag.attribute("machine")?,
                 "/domain/devices/channel/target"
                     if tag.has("name", AGENT_CHANNEL)? && tag.has("state", "connected")? =>
@@ -185,6 +263,43 @@ mod tests {
                 disk("ua-b", "sdb", None)
             ]
         );
+    }
+
+    #[test]
+    fn processors_are_those_that_are_plugged_in() {
+        let vcpus = |xml: &str| LiveDomain::parse(xml).unwrap().vcpus;
+        let some = "<domain><vcpu placement='static' current='2'>8</vcpu></domain>";
+        assert_eq!(vcpus(some), Some(2));
+        let all = "<domain><vcpu placement='static'>8</vcpu></domain>";
+        assert_eq!(vcpus(all), Some(8));
+        assert_eq!(vcpus("<domain/>"), None);
+    }
+
+    #[test]
+    fn only_the_request_of_a_memory_device_changes() {
+        let device = |requested: &str| {
+            format!(
+                "<target><size unit='KiB'>3145728</size><node>0</node>\
+                 <block unit='KiB'>2048</block>{requested}\
+                 <current unit='KiB'>524288</current></target>\
+                 <alias name='ua-memory'/>"
+            )
+        };
+        let inner = device("<requested unit='KiB'>1048576</requested>");
+        let xml = format!(
+            "<domain><devices><memory model='dimm'><target/></memory>\
+             <memory model='virtio-mem'>{inner}</memory></devices></domain>"
+        );
+        let memory = LiveDomain::parse(&xml).unwrap().memory.unwrap();
+        assert_eq!((memory.requested, memory.plugged), (1 << 30, 1 << 29));
+        let changed = memory.with_request(2 << 20).unwrap();
+        let inner = device("<requested unit=\"b\">2097152</requested>");
+        assert_eq!(
+            changed,
+            format!("<memory model=\"virtio-mem\">{inner}</memory>")
+        );
+        let without = LiveMemory::new("<target/>").unwrap();
+        assert_eq!(without.with_request(1), None);
     }
 
     #[test]

@@ -49,6 +49,7 @@ mod replies;
 mod saved_state;
 mod separate;
 mod shutdown;
+mod size;
 mod status;
 
 pub(crate) use self::record::{Record, RecordStore};

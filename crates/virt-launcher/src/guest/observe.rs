@@ -16,6 +16,7 @@ use super::links;
 use super::record::Record;
 use super::refusal::Refusal;
 use super::saved_state;
+use super::size;
 use super::status::{Phase, Status, classify, given_up};
 use super::task::Guest;
 
@@ -94,6 +95,7 @@ impl Guest {
             );
             LiveDomain::default()
         });
+        self.size = size::size(&live);
         self.machine = live.machine;
         self.disks.observe(&live.disks);
         self.links = links::by_name(&live.interfaces);
@@ -219,6 +221,7 @@ impl Guest {
                 .cloned()
                 .map(Box::new),
             takes_backups: true,
+            size: self.size.filter(|_| alive),
             disks: if alive {
                 self.disks.attached()
             } else {

@@ -67,6 +67,8 @@ pub(crate) enum Refusal {
     SavedState(#[from] SavedStateError),
     #[error("the guest cannot go on from its saved state: libvirt or QEMU refuses it")]
     Restore(#[source] libvirt::Error),
+    #[error("libvirt or QEMU refuses to plug processors or memory into the guest")]
+    Resize(#[source] libvirt::Error),
     #[error("libvirt call failed")]
     Libvirt(#[from] libvirt::Error),
     #[error("failed to record the guest's state")]
@@ -95,6 +97,7 @@ impl Refusal {
             Self::Define(_) => Reason::DomainInvalid,
             Self::Start { .. } => Reason::StartFailed,
             Self::SavedState(_) | Self::Restore(_) => Reason::ResumeFailed,
+            Self::Resize(_) => Reason::GuestResizeFailed,
             Self::Libvirt(error) => error.reason(),
             Self::Record(_) => Reason::LauncherStorage,
         }
@@ -130,6 +133,7 @@ impl Refusal {
             | Self::Metrics(_)
             | Self::Define(_)
             | Self::Libvirt(_)
+            | Self::Resize(_)
             | Self::Record(_) => true,
         }
     }
@@ -137,7 +141,7 @@ impl Refusal {
     /// Whether the connection to libvirtd was lost during the request.
     pub(super) fn is_closed(&self) -> bool {
         match self {
-            Self::Libvirt(error) | Self::Define(error) => error.is_closed(),
+            Self::Libvirt(error) | Self::Define(error) | Self::Resize(error) => error.is_closed(),
             _ => false,
         }
     }

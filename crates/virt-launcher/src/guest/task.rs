@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backoff::Backoff;
 use error_chain::error_chain;
-use launcher_channel::{Agent, FromLauncher, GuestState, InterfaceLink, Request};
+use launcher_channel::{Agent, FromLauncher, GuestSize, GuestState, InterfaceLink, Request};
 use libvirt::Event;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -73,6 +73,8 @@ pub(crate) struct Guest {
     pub(super) disks: Disks,
     /// The links of the interfaces, as of the last query.
     pub(super) links: BTreeMap<String, InterfaceLink>,
+    /// Processors and memory, as of the last query.
+    pub(super) size: Option<GuestSize>,
     pub(super) dumps: Dumps,
     pub(super) backups: Backups,
     pub(super) files: FileServers,
@@ -151,6 +153,7 @@ impl Guest {
             dhcp,
             disks: Disks::default(),
             links: BTreeMap::new(),
+            size: None,
             dumps,
             backups,
             files,

@@ -1,6 +1,7 @@
 //! Guests that move between the two nodes while they run.
 
 mod causes;
+mod changes;
 mod drain;
 mod faults;
 mod moves;

@@ -1,11 +1,14 @@
-//! Brings running guests into pods with the current launcher, as the `KubeVirt` object wants it.
+//! Moves running guests into new pods: those whose pod has an outdated launcher, and those with a change that
+//! takes effect in another pod, as the `KubeVirt` object wants it.
 //!
 //! - `view` reads the strategy of the administrator;
-//! - `plan` decides which guests move and which pods are evicted.
+//! - `plan` decides which guests move and which pods are evicted;
+//! - `abort` ends moves whose cause is gone.
 //!
 //! **Invariants**: without a strategy, no guest moves or ends; at any time no more guests move than the
 //! limits of migrations permit; a pod is evicted by the eviction API, which respects disruption budgets.
 
+mod abort;
 mod plan;
 mod view;
 
@@ -26,7 +29,7 @@ use reasons::Reason;
 use reconcile::{EventType, Key, Reconciler, Requeue, Store};
 use serde_json::json;
 
-use self::plan::{Observed, Outdated, plan};
+use self::plan::{Need, Observed, Outdated, plan};
 use self::view::Installation;
 use super::automatic::Cause;
 use super::limits::Limits;
@@ -39,7 +42,7 @@ use crate::wiring::Wiring;
 
 /// Trigger by a `KubeVirt` object.
 const KUBEVIRT: &str = "kubevirt";
-/// How often outdated guests are looked at, as long as there are any.
+/// How often guests that are to move are looked at, as long as there are any.
 const AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
 /// Guests that move to other pods of their node at a time: each needs its memory twice there meanwhile.
 const MOVES_WITHIN_NODE: u32 = 1;
@@ -55,7 +58,7 @@ struct WorkloadUpdate {
 #[derive(Default)]
 struct Tries {
     last_eviction: Option<Timestamp>,
-    /// Of guests that are still outdated: when an eviction, or a move that was refused, was tried.
+    /// Of guests that are still to move: when an eviction, or a move that was refused, was tried.
     of_guests: BTreeMap<Key, Timestamp>,
 }
 
@@ -68,7 +71,7 @@ pub(super) fn register(wiring: &mut Wiring<'_>, controller: &Controller) {
     let (queue, all) = (gate.clone(), installations.clone());
     let current = controller.source.launcher.launcher_image.clone();
     wiring.caches.guests.on_change(move |vmi| {
-        if vmi.status.runs_in_other_than(&current) {
+        if vmi.status.runs_in_other_than(&current) || vmi.awaits_size() {
             queue.add_all(all.keys(), VMI);
         }
     });
@@ -90,13 +93,19 @@ impl Reconciler for WorkloadUpdate {
         let Some(installation) = found.filter(|one| one.is_complete) else {
             return Ok(Requeue::OnChange);
         };
-        let outdated = self.outdated();
-        let count = i64::try_from(outdated.len()).unwrap_or(i64::MAX);
+        let concerned = self.concerned();
+        let outdated = concerned
+            .values()
+            .filter(|(_, need)| *need == Need::Launcher);
+        let count = i64::try_from(outdated.count()).unwrap_or(i64::MAX);
+        let is_moving = self.abort_needless_moves().await;
         // Without a method, only the number matters.
         if installation.strategy.moves || installation.strategy.evicts {
-            let plan = plan(&self.observe(&installation, &outdated));
+            let plan = plan(&self.observe(&installation, &concerned));
             for guest in &plan.moves {
-                self.move_guest(guest).await;
+                if let Some((vmi, need)) = concerned.get(guest) {
+                    self.move_guest(guest, vmi, *need).await;
+                }
             }
             for guest in &plan.evictions {
                 self.evict(guest).await;
@@ -105,7 +114,7 @@ impl Reconciler for WorkloadUpdate {
         if installation.outdated != Some(count) {
             self.publish_count(key, count).await?;
         }
-        Ok(if count == 0 {
+        Ok(if concerned.is_empty() && !is_moving {
             Requeue::OnChange
         } else {
             Requeue::After(AGAIN)
@@ -118,19 +127,35 @@ impl Reconciler for WorkloadUpdate {
 }
 
 impl WorkloadUpdate {
-    /// The running guests in pods with another launcher, by name.
-    fn outdated(&self) -> BTreeMap<Key, Arc<Guest>> {
+    /// The running guests that are to move, by name.
+    fn concerned(&self) -> BTreeMap<Key, (Arc<Guest>, Need)> {
         let current = &self.controller.source.launcher.launcher_image;
-        let mut guests = self.controller.vmis.list();
-        guests.retain(|vmi| vmi.status.runs_in_other_than(current));
-        let guests = guests.into_iter();
-        guests.map(|vmi| (Key::of(vmi.as_ref()), vmi)).collect()
+        let guests = self.controller.vmis.list().into_iter();
+        let concerned = guests.filter_map(|vmi| {
+            let need = if vmi.status.runs_in_other_than(current) {
+                Need::Launcher
+            } else if vmi.awaits_size() && !self.has_room(&vmi) {
+                Need::Change
+            } else {
+                return None;
+            };
+            Some((Key::of(vmi.as_ref()), (vmi, need)))
+        });
+        concerned.collect()
+    }
+
+    /// Whether the guest gets what it waits for in the pod that it has, or that pod is not known yet.
+    fn has_room(&self, vmi: &Guest) -> bool {
+        let name = launcher_pod::current_pod_name(&vmi.identity());
+        let pod = Key::new(Key::of(vmi).namespace, name);
+        let pod = self.controller.pods.get(&pod);
+        pod.is_none_or(|pod| pod.size.is_some_and(|made_for| made_for.covers(vmi.size)))
     }
 
     fn observe<'a>(
         &self,
         installation: &'a Installation,
-        guests: &BTreeMap<Key, Arc<Guest>>,
+        guests: &BTreeMap<Key, (Arc<Guest>, Need)>,
     ) -> Observed<'a> {
         let controller = &self.controller;
         let now = controller.clock.now();
@@ -141,12 +166,13 @@ impl WorkloadUpdate {
         of_guests.retain(|key, _| guests.contains_key(key));
         let outdated: Vec<_> = guests
             .iter()
-            .map(|(guest, vmi)| {
+            .map(|(guest, (vmi, need))| {
                 let of_guest = groups.get(guest).map_or(&[][..], Vec::as_slice);
                 let is_moving = of_guest.iter().any(|one| !one.is_final());
                 let is_leaving = vmi.is_deleting() || vmi.status.evacuation_node.is_some();
                 let is_waiting = back_off_of(of_guest, now).is_some();
                 Outdated {
+                    need: *need,
                     can_move: conditions::is_true(
                         &vmi.status.conditions,
                         &Condition::LiveMigratable,
@@ -158,7 +184,7 @@ impl WorkloadUpdate {
             })
             .collect();
         let config = controller.source.cluster.now();
-        let limit = if guests.values().any(|vmi| vmi.stays_on_node()) {
+        let limit = if guests.values().any(|(vmi, _)| vmi.stays_on_node()) {
             MOVES_WITHIN_NODE
         } else {
             Limits::of(config.written.migrations.as_ref()).per_cluster
@@ -176,30 +202,34 @@ impl WorkloadUpdate {
     }
 
     /// A refusal is published, and does not keep back other guests.
-    async fn move_guest(&self, guest: &Key) {
+    async fn move_guest(&self, guest: &Key, vmi: &Guest, need: Need) {
         let controller = &self.controller;
-        let Some(vmi) = controller.vmis.get(guest) else {
-            return;
+        let (priority, note) = match need {
+            Need::Launcher => (
+                MigrationPriority::SystemMaintenance,
+                "the guest moves to a pod with the current launcher",
+            ),
+            Need::Change => (
+                MigrationPriority::UserTriggered,
+                "a change of the VM takes effect in another pod",
+            ),
         };
         let cause = Cause {
             prefix: "kubevirt-workload-update",
             mark: (annotations::WORKLOAD_UPDATE_MIGRATION, ""),
-            priority: MigrationPriority::SystemMaintenance,
-            note: "the guest moves to a pod with the current launcher",
+            priority,
+            note,
         };
-        if let Err(error) = controller.move_guest(&vmi, &cause).await {
+        if let Err(error) = controller.move_guest(vmi, &cause).await {
             let now = controller.clock.now();
             self.tries.lock().of_guests.insert(guest.clone(), now);
             let note = format!(
-                "Cannot move the guest to a pod with the current launcher: {}",
+                "Cannot move the guest to another pod ({note}): {}",
                 error_chain(&error)
             );
-            controller.recorder.publish(
-                vmi.as_ref(),
-                EventType::Warning,
-                Reason::FailedCreate,
-                note,
-            );
+            controller
+                .recorder
+                .publish(vmi, EventType::Warning, Reason::FailedCreate, note);
         }
     }
 

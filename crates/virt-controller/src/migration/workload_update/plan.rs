@@ -17,10 +17,20 @@ pub(super) struct Strategy {
     pub(super) batch_interval: Duration,
 }
 
-/// A running guest in a pod with an outdated launcher.
+/// Why a running guest is to move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Its pod has an outdated launcher.
+    Launcher,
+    /// A change of its VM takes effect in another pod.
+    Change,
+}
+
+/// A running guest that is to move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Outdated {
     pub(super) guest: Key,
+    pub(super) need: Need,
     pub(super) can_move: bool,
     /// It is moving or ending already, or its last move failed a short while ago.
     pub(super) is_held_back: bool,
@@ -50,11 +60,9 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     let ready = observed.outdated.iter().filter(|one| !one.is_held_back);
     let (mut to_move, rest): (Vec<_>, Vec<_>) =
         ready.partition(|one| strategy.moves && one.can_move);
-    let mut to_evict = if strategy.evicts && is_batch_due(observed) {
-        rest
-    } else {
-        Vec::new()
-    };
+    let mut to_evict = rest;
+    // A restart by the user applies a change as well.
+    to_evict.retain(|one| strategy.evicts && one.need == Need::Launcher && is_batch_due(observed));
     // Guests that can be neither moved nor evicted do not keep back the others.
     to_move.sort_by_key(|one| one.tried);
     to_evict.sort_by_key(|one| one.tried);
@@ -87,6 +95,7 @@ mod tests {
     fn guest(name: &str, can_move: bool) -> Outdated {
         Outdated {
             guest: Key::new("n", name),
+            need: Need::Launcher,
             can_move,
             is_held_back: false,
             tried: None,
@@ -133,6 +142,19 @@ mod tests {
         check((true, false), "a", "");
         check((false, true), "", "a b");
         check(BOTH, "a", "b");
+    }
+
+    #[test]
+    fn guest_is_not_ended_for_a_change() {
+        let changed = |name: &str, can_move: bool| Outdated {
+            need: Need::Change,
+            ..guest(name, can_move)
+        };
+        for (methods, moves) in [((true, false), "a"), ((false, true), ""), (BOTH, "a")] {
+            let all = vec![changed("a", true), changed("b", false)];
+            let expected = (moves.to_owned(), String::new());
+            assert_eq!(planned(methods, all, 5, None), expected, "{methods:?}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::{ChoiceError, references, revision};
 use crate::MANAGER;
 use crate::vm::plan::Failure;
 use crate::vm::status::Done;
+use crate::vm::template;
 use crate::vm::view::Vm;
 use crate::vm::{Controller, VmError};
 
@@ -131,6 +132,20 @@ impl Controller {
     ) -> Result<(), VmError> {
         let chosen = self.choice(vm, kept).await?;
         Ok(apply(vmi, &chosen, &self.cluster.now())?)
+    }
+
+    /// The spec of a VMI made of the VM, with its stored choice. `None` if the choice cannot be applied.
+    pub(in crate::vm) async fn applied_spec(&self, vm: &Vm) -> Result<Option<Value>, VmError> {
+        let mut body = template::vmi(vm, &[]);
+        match self.apply_choice(&mut body, vm, &[]).await {
+            Ok(()) => Ok(Some(body["spec"].take())),
+            Err(VmError::Choice(error)) if error.reason() != Reason::ServerUnavailable => {
+                let error = error_chain(&error);
+                tracing::debug!(error, "instance type or preference cannot be applied");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Reports in an event and the status why the choice cannot be applied.

@@ -14,8 +14,9 @@ use ::instancetype::reference::{self, Family, Reference};
 use kubevirt_api::cluster_config::InstancetypeReferencePolicy as Policy;
 use kubevirt_api::vm::{InstancetypeMatcher, PreferenceMatcher};
 use kubevirt_api::vm_status::{ControllerRevisionRef, InstancetypeStatusRef, VirtualMachineStatus};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::vm::revision::Choice;
 use crate::vm::view::Vm;
 
 pub(crate) use error::ChoiceError;
@@ -102,6 +103,50 @@ fn references(
         }
     }
     Ok([size, preference])
+}
+
+/// The VM as it was when its guest was started, with the choice of that time. `None` if that is not known.
+pub(super) fn earlier(vm: &Vm, data: &Value) -> Option<Vm> {
+    let mut spec = data.get("spec")?.clone();
+    let recorded = Choice::of(data);
+    let status = vm.status();
+    for (matcher, recorded, now, noted) in [
+        (
+            "instancetype",
+            recorded.instancetype,
+            &vm.spec.instancetype,
+            &status.instancetype_ref,
+        ),
+        (
+            "preference",
+            recorded.preference,
+            &vm.spec.preference,
+            &status.preference_ref,
+        ),
+    ] {
+        if spec[matcher].is_null() {
+            continue;
+        }
+        let noted = noted.as_ref().and_then(|noted| {
+            let is_same = Some(&spec[matcher]) == now.as_ref();
+            let revision = noted.controller_revision_ref.as_ref()?.name.clone();
+            revision.filter(|_| is_same)
+        });
+        spec[matcher]["revisionName"] = recorded.or(noted)?.into();
+    }
+    let earlier = json!({"metadata": vm.metadata, "spec": spec});
+    serde_json::from_value(earlier).ok()
+}
+
+/// The revisions that a guest is about to be started with.
+pub(super) fn chosen(vm: &Vm, kept: &[Reference]) -> Choice {
+    let mut status = vm.status().into_owned();
+    note_all(vm, kept, &mut status);
+    let name = |noted: Option<InstancetypeStatusRef>| noted?.controller_revision_ref?.name;
+    Choice {
+        instancetype: name(status.instancetype_ref),
+        preference: name(status.preference_ref),
+    }
 }
 
 fn read<T: serde::de::DeserializeOwned>(matcher: Option<&Value>) -> Option<T> {

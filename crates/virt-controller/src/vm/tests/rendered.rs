@@ -21,7 +21,11 @@ fn revision_contains_all_fields() {
     vm["spec"]["updateVolumesStrategy"] = "Migration".into();
     vm["spec"]["unheardOf"] = json!({"a": 1});
     let observed = observe(vm, None);
-    insta::assert_json_snapshot!(revision::body(&observed.vm, 3));
+    insta::assert_json_snapshot!(revision::body(
+        &observed.vm,
+        3,
+        &revision::Choice::default()
+    ));
 }
 
 #[test]

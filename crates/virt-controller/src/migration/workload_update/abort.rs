@@ -1,0 +1,116 @@
+//! Ends moves whose cause is gone: the change was taken back, or the launcher is the current one again.
+
+use std::sync::Arc;
+
+use error_chain::error_chain;
+use kube::Api;
+use kubevirt_api::annotations;
+use reasons::Reason;
+use reconcile::{EventType, Key, WriteError, delete_unchanged};
+
+use super::super::view::Migration;
+use super::WorkloadUpdate;
+use crate::view::Guest;
+
+/// Whether the move serves nothing any more, and the guest is still where it was.
+fn is_needless(migration: &Migration, vmi: &Guest, launcher_image: &str) -> bool {
+    let state = vmi.migration(migration.uid());
+    let has_arrived = state.is_some_and(|state| {
+        state.completed == Some(true) || state.target_node_domain_ready_timestamp.is_some()
+    });
+    !vmi.awaits_size() && !vmi.status.runs_in_other_than(launcher_image) && !has_arrived
+}
+
+impl WorkloadUpdate {
+    /// Whether guests move for an update; deletes the migrations of those that need not.
+    pub(super) async fn abort_needless_moves(&self) -> bool {
+        let controller = &self.controller;
+        let all = controller.migrations.list().into_iter();
+        let under_way = all.filter(|one| {
+            let mark = one.annotation(annotations::WORKLOAD_UPDATE_MIGRATION);
+            mark.is_some() && !one.is_final() && !one.is_deleting()
+        });
+        let under_way: Vec<Arc<Migration>> = under_way.collect();
+        let current = &controller.source.launcher.launcher_image;
+        for migration in &under_way {
+            if let Some(vmi) = controller.vmis.get(&migration.guest())
+                && is_needless(migration, &vmi, current)
+            {
+                self.abort(migration, &vmi).await;
+            }
+        }
+        !under_way.is_empty()
+    }
+
+    /// A refusal is published; the next reconcile tries again.
+    async fn abort(&self, migration: &Migration, vmi: &Guest) {
+        let controller = &self.controller;
+        let key = Key::of(migration);
+        let api = Api::<Migration>::namespaced(controller.client.clone(), &key.namespace);
+        let deleted = delete_unchanged(&api, &key, &migration.metadata).await;
+        let (kind, reason, note) = match deleted {
+            // It has changed: the next reconcile looks again.
+            Err(WriteError::NotFound { .. } | WriteError::Conflict { .. }) => return,
+            Ok(()) => {
+                failpoints::after("virt-controller/migration/abort-needless");
+                let note = format!(
+                    "Aborted migration {}: the change that it was for was taken back",
+                    key.name
+                );
+                (EventType::Normal, Reason::SuccessfulChangeAbortion, note)
+            }
+            Err(error) => {
+                let error = error_chain(&error);
+                let note = format!("Cannot abort migration {}: {error}", key.name);
+                (EventType::Warning, Reason::FailedChangeAbortion, note)
+            }
+        };
+        controller.recorder.publish(vmi, kind, reason, note);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn move_is_needless_once_its_cause_is_gone() {
+        let migration: Migration =
+            serde_json::from_value(json!({"metadata": {"name": "m", "uid": "m-uid"}})).unwrap();
+        let check = |kind: &str, image: &str, state: Value, expected: bool| {
+            let vmi: Guest = serde_json::from_value(json!({
+                "metadata": {},
+                "status": {
+                    "phase": "Running", "launcherContainerImageVersion": image,
+                    "conditions": [{"type": kind, "status": "True"}], "migrationState": state,
+                },
+            }))
+            .unwrap();
+            let found = is_needless(&migration, &vmi, "now");
+            assert_eq!(found, expected, "{kind} {image} {state}");
+        };
+        let state = |change: Value| {
+            let mut state = json!({"migrationUid": "m-uid"});
+            for (name, value) in change.as_object().unwrap() {
+                state[name] = value.clone();
+            }
+            state
+        };
+        for cause in ["HotVCPUChange", "HotMemoryChange"] {
+            check(cause, "now", json!(null), false);
+        }
+        check("Ready", "old", json!(null), false);
+        check("Ready", "now", json!(null), true);
+        check("Ready", "now", state(json!({})), true);
+        // The guest is there.
+        check("Ready", "now", state(json!({"completed": true})), false);
+        let at = "2026-11-21T12:00:00Z";
+        let ready = state(json!({"targetNodeDomainReadyTimestamp": at}));
+        check("Ready", "now", ready, false);
+        // That state is of an earlier migration.
+        let other = json!({"migrationUid": "other", "completed": true});
+        check("Ready", "now", other, true);
+    }
+}

@@ -1,0 +1,93 @@
+//! Writes changes that a running guest follows to its VMI, and observes what it could follow.
+
+use cluster_config::Rollout;
+use kube::ResourceExt as _;
+use reasons::Reason;
+use reconcile::{EventType, Key, WriteError, merge};
+use serde_json::{Value, json};
+
+use super::instancetype::{self, ChoiceStep};
+use super::live::Live;
+use super::observe::Observed;
+use super::plan::Plan;
+use super::{Controller, VmError};
+use crate::MANAGER;
+
+/// Virtual CPUs for one CPU that a pod requests, unless the administrator sets another number.
+const CPU_ALLOCATION_RATIO: u64 = 10;
+
+impl Controller {
+    /// The running guest, and the specs with instance type and preference of its start and of now. `None` if
+    /// changes apply at the next start, or what the guest was started with is not known any more.
+    pub(super) async fn observe_live(
+        &self,
+        observed: &Observed,
+        data: &Value,
+    ) -> Result<Option<Live>, VmError> {
+        let config = self.cluster.now();
+        let is_wanted = config.rollout == Rollout::LiveUpdate;
+        let Some(vmi) = observed
+            .own_vmi()
+            .filter(|vmi| is_wanted && !vmi.is_final())
+        else {
+            return Ok(None);
+        };
+        if observed.choice != ChoiceStep::Nothing {
+            return Ok(None);
+        }
+        let Some(earlier) = instancetype::earlier(&observed.vm, data) else {
+            return Ok(None);
+        };
+        let before = self.applied_spec(&earlier).await?;
+        let now = self.applied_spec(&observed.vm).await?;
+        let (Some(before), Some(now)) = (before, now) else {
+            return Ok(None);
+        };
+        let Some(whole) = self.whole_vmi(vmi).await? else {
+            return Ok(None);
+        };
+        let Ok(vmi) = serde_json::from_value(json!(whole)) else {
+            return Ok(None);
+        };
+        let developer = config.written.developer_configuration.as_ref();
+        let ratio = developer.and_then(|developer| developer.cpu_allocation_ratio);
+        Ok(Some(Live {
+            before,
+            now,
+            vmi: Box::new(vmi),
+            cpu_allocation_ratio: ratio
+                .and_then(|ratio| u64::try_from(ratio).ok())
+                .unwrap_or(CPU_ALLOCATION_RATIO),
+        }))
+    }
+
+    pub(super) async fn follow_template(
+        &self,
+        observed: &Observed,
+        plan: &Plan,
+    ) -> Result<(), VmError> {
+        let (Some(vmi), Some(patch)) = (observed.own_vmi(), &plan.follow.patch) else {
+            return Ok(());
+        };
+        let key = Key::of(vmi.as_ref());
+        match merge(&self.vmi_api(&key), MANAGER, &key, patch).await {
+            Ok(written) => {
+                tracing::info!(vmi_uid = vmi.uid(), "the VMI follows a change of its VM");
+                self.vmis.wrote(vmi, written);
+                Ok(())
+            }
+            Err(error) => {
+                if let WriteError::Refused { message, .. } = &error {
+                    let note = format!("Cannot change the running guest: {message}");
+                    self.recorder.publish(
+                        observed.vm.as_ref(),
+                        EventType::Warning,
+                        Reason::FailedUpdate,
+                        note,
+                    );
+                }
+                Err(VmError::UpdateVmi(error))
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Changes that a running guest follows, and those that need a restart.
+
+use serde_json::{Value, json};
+
+use super::{observe, set, vm, vmi};
+use crate::vm::live::{Follow, Live, follow};
+use crate::vm::observe::Observed;
+use crate::vm::plan::{Restart, Step, plan};
+use crate::vm::revision::{Plugs, changes_beyond};
+
+const SOCKETS: &str = "/domain/cpu/sockets";
+const MEMORY: &str = "/domain/memory/guest";
+
+/// The spec of a template, as the guest was started with it.
+fn spec() -> Value {
+    json!({
+        "domain": {
+            "cpu": {"sockets": 1, "cores": 2}, "memory": {"guest": "1Gi"}, "devices": {},
+        },
+        "nodeSelector": {"zone": "a"},
+    })
+}
+
+/// A running guest of that template.
+fn running() -> Value {
+    let mut running = set(vmi("Running"), "/spec", spec());
+    running["metadata"]["resourceVersion"] = "9".into();
+    running["spec"]["architecture"] = "amd64".into();
+    running["spec"]["domain"]["cpu"]["maxSockets"] = 4.into();
+    running["spec"]["domain"]["memory"]["maxGuest"] = "4Gi".into();
+    running["status"] = json!({
+        "phase": "Running",
+        "conditions": [{"type": "LiveMigratable", "status": "True"}],
+        "currentCPUTopology": {"sockets": 1, "cores": 2, "threads": 1},
+        "memory": {"guestAtBoot": "1Gi", "guestCurrent": "1Gi", "guestRequested": "1Gi"},
+    });
+    running
+}
+
+fn live(before: Value, now: Value, vmi: Value) -> Live {
+    Live {
+        before,
+        now,
+        vmi: Box::new(serde_json::from_value(vmi).unwrap()),
+        cpu_allocation_ratio: 10,
+    }
+}
+
+fn followed(now: Value, vmi: Value) -> Follow {
+    follow(&live(spec(), now, vmi))
+}
+
+/// The patch of the spec, and of what is refused.
+fn outcome(now: Value, vmi: Value) -> (Value, Vec<String>) {
+    let found = followed(now, vmi);
+    let patch = found.patch.unwrap_or_default();
+    assert!(patch.is_null() || patch["metadata"]["resourceVersion"] == "9");
+    (patch["spec"].clone(), found.refused)
+}
+
+fn with_condition(vmi: Value, kind: &str, status: &str) -> Value {
+    let condition = json!({"type": kind, "status": status, "message": "why"});
+    let mut vmi = vmi;
+    let all = vmi["status"]["conditions"].as_array_mut().unwrap();
+    all.retain(|one| one["type"] != kind);
+    all.push(condition);
+    vmi
+}
+
+#[test]
+fn running_guest_follows_processors_memory_and_nodes() {
+    let check = |path: &str, value: Value, expected: Value| {
+        let found = outcome(set(spec(), path, value.clone()), running());
+        assert_eq!(found, (expected, vec![]), "{path} {value}");
+    };
+    check(SOCKETS, json!(1), Value::Null);
+    check(
+        SOCKETS,
+        json!(3),
+        json!({"domain": {"cpu": {"sockets": 3}}}),
+    );
+    check(MEMORY, json!("1024Mi"), Value::Null);
+    check(
+        MEMORY,
+        json!("2Gi"),
+        json!({"domain": {"memory": {"guest": "2Gi"}}}),
+    );
+    check(
+        "/nodeSelector",
+        json!({"disk": "fast"}),
+        json!({"nodeSelector": {"zone": null, "disk": "fast"}}),
+    );
+    check("/nodeSelector", Value::Null, json!({"nodeSelector": null}));
+    let toleration = json!([{"key": "k", "operator": "Exists"}]);
+    check(
+        "/tolerations",
+        toleration.clone(),
+        json!({"tolerations": toleration}),
+    );
+    check("/tolerations", json!([]), Value::Null);
+    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In",
+                                                "values": ["n1"]}]}]}}});
+    check("/affinity", affinity.clone(), json!({"affinity": affinity}));
+    // What the template does not say stays.
+    check("/domain/cpu", json!({"cores": 2}), Value::Null);
+    check("/domain/memory", Value::Null, Value::Null);
+}
+
+#[test]
+fn requests_and_limits_of_the_template_grow_along() {
+    let lists = json!({
+        "requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "2Gi"},
+    });
+    let now = set(spec(), "/domain/resources", lists.clone());
+    let now = set(set(now, SOCKETS, json!(3)), MEMORY, json!("3Gi"));
+    let own = set(running(), "/spec/domain/resources", lists);
+    let (patch, refused) = outcome(now.clone(), own);
+    assert_eq!(refused, Vec::<String>::new());
+    assert_eq!(
+        patch["domain"]["resources"],
+        json!({
+            "requests": {"cpu": "900m", "memory": "3Gi"},
+            "limits": {"cpu": "2400m", "memory": "4Gi"},
+        })
+    );
+    // The administrator's default is not the template's.
+    let defaulted = json!({"requests": {"cpu": "100m"}});
+    let own = set(running(), "/spec/domain/resources", defaulted);
+    let (patch, _) = outcome(set(spec(), SOCKETS, json!(3)), own);
+    assert_eq!(patch, json!({"domain": {"cpu": {"sockets": 3}}}));
+}
+
+#[test]
+fn change_beyond_the_room_of_the_guest_needs_a_restart() {
+    let check = |path: &str, value: Value, vmi: Value, expected: &str| {
+        let (patch, refused) = outcome(set(spec(), path, value.clone()), vmi);
+        assert_eq!(patch, Value::Null, "{path} {value}");
+        let [refused] = &refused[..] else {
+            panic!("{path} {value}: {refused:?}");
+        };
+        assert!(refused.contains(expected), "{path} {value}: {refused}");
+    };
+    let grown = || {
+        let vmi = set(running(), "/spec/domain/cpu/sockets", json!(3));
+        set(vmi, "/status/currentCPUTopology/sockets", json!(3))
+    };
+    check(SOCKETS, json!(5), running(), "room for 4 sockets");
+    check(SOCKETS, json!(2), grown(), "cannot lose processors");
+    let arm = set(running(), "/spec/architecture", json!("arm64"));
+    check(SOCKETS, json!(2), arm.clone(), "arm64");
+    check(MEMORY, json!("2Gi"), arm, "amd64");
+    check(MEMORY, json!("5Gi"), running(), "room for 4Gi");
+    check(MEMORY, json!("512Mi"), running(), "at its start");
+    check(MEMORY, json!("1073741825"), running(), "multiples of 2Mi");
+    let fixed = set(running(), "/spec/domain/memory/maxGuest", Value::Null);
+    check(MEMORY, json!("2Gi"), fixed, "cannot change while it runs");
+    let stuck = with_condition(running(), "LiveMigratable", "False");
+    check(SOCKETS, json!(2), stuck.clone(), "cannot migrate: why");
+    check(MEMORY, json!("2Gi"), stuck, "cannot migrate: why");
+    let failed = with_condition(running(), "HotVCPUChange", "False");
+    check(
+        SOCKETS,
+        json!(2),
+        failed,
+        "earlier change of the processors",
+    );
+    let failed = with_condition(running(), "HotMemoryChange", "False");
+    check(MEMORY, json!("2Gi"), failed, "earlier change of the memory");
+}
+
+#[test]
+fn change_that_has_not_taken_effect_can_be_taken_back() {
+    let pending = set(running(), "/spec/domain/cpu/sockets", json!(3));
+    let pending = set(pending, "/spec/domain/memory/guest", json!("2Gi"));
+    let back = json!({"domain": {"cpu": {"sockets": 1}, "memory": {"guest": "1Gi"}}});
+    assert_eq!(outcome(spec(), pending.clone()), (back.clone(), vec![]));
+    for kind in ["HotVCPUChange", "HotMemoryChange", "LiveMigratable"] {
+        let failed = with_condition(pending.clone(), kind, "False");
+        assert_eq!(outcome(spec(), failed), (back.clone(), vec![]), "{kind}");
+    }
+}
+
+#[test]
+fn guest_that_does_not_run_or_moves_takes_changes_later() {
+    let now = set(spec(), SOCKETS, json!(2));
+    let check = |vmi: Value, waits: bool| {
+        let found = followed(now.clone(), vmi.clone());
+        assert_eq!(
+            (found.waits, found.patch.is_none()),
+            (waits, waits),
+            "{vmi}"
+        );
+        assert_eq!(found.refused, Vec::<String>::new());
+    };
+    check(running(), false);
+    check(set(running(), "/status/phase", json!("Scheduled")), true);
+    check(set(running(), "/status/conditions", json!([])), true);
+    let start = "2026-11-21T12:00:00Z";
+    let state = |state: Value| set(running(), "/status/migrationState", state);
+    check(state(json!({"migrationUid": "m"})), false);
+    check(state(json!({"startTimestamp": start})), true);
+    check(
+        state(json!({"startTimestamp": start, "completed": true})),
+        false,
+    );
+    check(
+        state(json!({"startTimestamp": start, "failed": true})),
+        false,
+    );
+}
+
+fn observe_changed(now: Value, vmi: Value) -> Observed {
+    let mut changed = vm("Always");
+    changed["spec"]["template"]["spec"] = now.clone();
+    let mut started_from = vm("Always")["spec"].clone();
+    started_from["template"]["spec"] = spec();
+    let mut observed = observe(changed, Some(vmi.clone()));
+    observed.started_from = Some(started_from);
+    observed.live = Some(live(spec(), now, vmi));
+    observed
+}
+
+#[test]
+fn vmi_follows_before_its_generation_is_noted() {
+    let now = || set(spec(), SOCKETS, json!(2));
+    let first = plan(&observe_changed(now(), running()));
+    assert_eq!(first.steps, [Step::FollowTemplate]);
+    assert_eq!(first.restart, Restart::NotRequired);
+    let follows = set(running(), "/spec/domain/cpu/sockets", json!(2));
+    let next = plan(&observe_changed(now(), follows));
+    assert_eq!(next.steps, [Step::NoteGeneration(3)]);
+    let moving = json!({"startTimestamp": "2026-11-21T12:00:00Z"});
+    let moving = set(running(), "/status/migrationState", moving);
+    let waiting = plan(&observe_changed(now(), moving));
+    assert_eq!(
+        (waiting.steps, waiting.restart),
+        (vec![], Restart::NotRequired)
+    );
+}
+
+#[test]
+fn guest_that_has_to_restart_follows_nothing() {
+    let now = set(spec(), SOCKETS, json!(2));
+    let now = set(now, "/domain/cpu/cores", json!(4));
+    let found = plan(&observe_changed(now, running()));
+    assert_eq!(found.steps, []);
+    let cores = "template.spec.domain.cpu.cores".to_owned();
+    assert_eq!(found.restart, Restart::Required(vec![cores]));
+    let found = plan(&observe_changed(set(spec(), SOCKETS, json!(9)), running()));
+    assert!(matches!(found.restart, Restart::Required(fields) if fields.len() == 1));
+}
+
+#[test]
+fn restart_is_required_after_a_failed_change() {
+    let mut current = vmi("Running");
+    current["metadata"]["annotations"]["kubevirt.io/vm-generation"] = "3".into();
+    current["status"]["conditions"] =
+        json!([{"type": "HotMemoryChange", "status": "False", "message": "refused"}]);
+    let found = plan(&observe(vm("Always"), Some(current))).restart;
+    let expected = "template.spec.domain.memory.guest (refused)".to_owned();
+    assert_eq!(found, Restart::Required(vec![expected]));
+}
+
+#[test]
+fn field_that_is_removed_from_the_template_needs_a_restart() {
+    let vm = observe(vm("Always"), None).vm;
+    let fields = |now: Value| {
+        let guest = live(spec(), now, running());
+        changes_beyond(&vm, &guest, Plugs::Volumes).join(" ")
+    };
+    assert_eq!(fields(spec()), "");
+    for (path, value) in [
+        (SOCKETS, json!(3)),
+        (MEMORY, json!("3Gi")),
+        ("/nodeSelector", Value::Null),
+        ("/affinity", json!({})),
+        ("/tolerations", json!([{"key": "k"}])),
+    ] {
+        assert_eq!(fields(set(spec(), path, value)), "", "{path}");
+    }
+    let removed = set(spec(), "/domain/cpu", json!({"cores": 2}));
+    assert_eq!(fields(removed), "template.spec.domain.cpu.sockets");
+    let removed = set(spec(), "/domain/memory", Value::Null);
+    assert_eq!(fields(removed), "template.spec.domain.memory");
+}
+
+#[test]
+fn changed_volumes_are_not_migrated() {
+    let fields = |strategy: Value| {
+        let changed = set(vm("Always"), "/spec/updateVolumesStrategy", strategy);
+        let vm = observe(changed, None).vm;
+        let volume = |claim: &str| {
+            let volume = json!([{"name": "d", "persistentVolumeClaim": {"claimName": claim}}]);
+            set(spec(), "/volumes", volume)
+        };
+        let guest = live(volume("a"), volume("b"), running());
+        changes_beyond(&vm, &guest, Plugs::Volumes).join(" ")
+    };
+    assert_eq!(fields(Value::Null), "template.spec.volumes");
+    assert_eq!(fields(json!("Replacement")), "template.spec.volumes");
+    let found = fields(json!("Migration"));
+    assert!(found.contains("migrates no volumes"), "{found}");
+}

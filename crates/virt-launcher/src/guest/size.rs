@@ -1,0 +1,148 @@
+//! Processors and memory that the guest gets while it runs.
+//!
+//! **Invariant**: libvirt's live XML is the record of what the guest has. Processors are only ever added.
+
+use launcher_channel::{GuestSize, ResizePlan};
+
+use super::domain_xml::LiveDomain;
+use super::refusal::Refusal;
+use super::task::Guest;
+
+/// What the domain has.
+pub(super) fn size(live: &LiveDomain) -> Option<GuestSize> {
+    let memory = live.memory.as_ref();
+    Some(GuestSize {
+        vcpus: live.vcpus?,
+        requested_memory: memory.map_or(0, |memory| memory.requested),
+        plugged_memory: memory.map_or(0, |memory| memory.plugged),
+    })
+}
+
+/// A change of the running domain.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    Processors(u32),
+    AttachMemory(String),
+    ChangeMemory(String),
+}
+
+fn changes(live: &LiveDomain, plan: &ResizePlan) -> Vec<Change> {
+    let is_more = live.vcpus.is_some_and(|vcpus| vcpus < plan.vcpus);
+    let processors = is_more.then_some(Change::Processors(plan.vcpus));
+    let memory = plan.memory.as_ref().and_then(|memory| match &live.memory {
+        None => (memory.requested > 0).then(|| Change::AttachMemory(memory.device.clone())),
+        Some(device) if device.requested != memory.requested => device
+            .with_request(memory.requested)
+            .map(Change::ChangeMemory),
+        Some(_) => None,
+    });
+    processors.into_iter().chain(memory).collect()
+}
+
+impl Guest {
+    /// Makes the changes that are missing.
+    pub(super) async fn resize(&mut self, plan: &ResizePlan) -> Result<(), Refusal> {
+        self.ensure_known().await?;
+        let (Some(connection), Some(domain)) = (self.connection(), self.domain()) else {
+            return Err(libvirt::Error::Closed.into());
+        };
+        if !self.is_alive() {
+            return Err(Refusal::NotRunning);
+        }
+        if self.store.is_moving() {
+            return Err(Refusal::Migrating);
+        }
+        if self.store.is_given_up() || self.store.is_receiving() {
+            return Err(Refusal::HandedOver);
+        }
+        // libvirt would keep this task waiting.
+        if self.dumps.is_running() {
+            return Err(Refusal::Dumping);
+        }
+        let read = async || -> Result<LiveDomain, Refusal> {
+            let xml = connection.xml(&domain).await?;
+            Ok(LiveDomain::parse(&xml).map_err(std::io::Error::other)?)
+        };
+        for change in changes(&read().await?, plan) {
+            let done = match &change {
+                Change::Processors(count) => connection.set_vcpus(&domain, *count).await,
+                Change::AttachMemory(xml) => connection.attach_device(&domain, xml).await,
+                Change::ChangeMemory(xml) => connection.update_device(&domain, xml).await,
+            };
+            match done {
+                Ok(()) => tracing::info!(?change, "the running guest was resized"),
+                Err(error @ libvirt::Error::Remote(_)) => return Err(Refusal::Resize(error)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.size = size(&read().await?);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use launcher_channel::MemoryPlan;
+
+    use super::*;
+
+    fn live(device: &str) -> LiveDomain {
+        let xml = format!("<domain><vcpu current='2'>8</vcpu><devices>{device}</devices></domain>");
+        LiveDomain::parse(&xml).unwrap()
+    }
+
+    const DEVICE: &str = "<memory model='virtio-mem'><target>\
+        <requested unit='KiB'>2048</requested><current unit='KiB'>1024</current>\
+        </target></memory>";
+
+    fn plan(vcpus: u32, requested: Option<u64>) -> ResizePlan {
+        ResizePlan {
+            vcpus,
+            memory: requested.map(|requested| MemoryPlan {
+                requested,
+                device: "<memory/>".to_owned(),
+            }),
+        }
+    }
+
+    #[test]
+    fn only_what_is_missing_changes() {
+        let attach = || Change::AttachMemory("<memory/>".to_owned());
+        for (device, plan, expected) in [
+            ("", plan(2, None), vec![]),
+            ("", plan(2, Some(0)), vec![]),
+            ("", plan(4, None), vec![Change::Processors(4)]),
+            // Never fewer.
+            ("", plan(1, None), vec![]),
+            ("", plan(2, Some(1 << 21)), vec![attach()]),
+            (
+                "",
+                plan(3, Some(1 << 21)),
+                vec![Change::Processors(3), attach()],
+            ),
+            (DEVICE, plan(2, Some(1 << 21)), vec![]),
+            (DEVICE, plan(2, None), vec![]),
+        ] {
+            assert_eq!(changes(&live(device), &plan), expected, "{device} {plan:?}");
+        }
+        let less = changes(&live(DEVICE), &plan(2, Some(0)));
+        let [Change::ChangeMemory(xml)] = &less[..] else {
+            panic!("{less:?}");
+        };
+        assert!(xml.contains("<requested unit=\"b\">0</requested>"), "{xml}");
+    }
+
+    #[test]
+    fn size_is_that_of_the_live_domain() {
+        let found = |vcpus, requested_memory, plugged_memory| {
+            Some(GuestSize {
+                vcpus,
+                requested_memory,
+                plugged_memory,
+            })
+        };
+        assert_eq!(size(&live("")), found(2, 0, 0));
+        assert_eq!(size(&live(DEVICE)), found(2, 2 << 20, 1 << 20));
+        assert_eq!(size(&LiveDomain::parse("<domain/>").unwrap()), None);
+    }
+}
