@@ -54,3 +54,8 @@ need_static_target() {
 build_images() {
     need_static_target && cargo xtask image launcher && cargo xtask guest
 }
+
+# For the single host alone; cached, too.
+build_debian_guest() {
+    cargo xtask guest debian
+}

@@ -52,6 +52,7 @@ require "cargo subcommands" scripts/cargo-tools.sh
 require "programs" build_programs
 require "leftovers of earlier runs" scripts/sweep.sh
 require "images" build_images
+check "Debian guest" build_debian_guest
 check "static checks" cargo xtask check
 check "comparison with a real kube-apiserver" cargo xtask differential
 # An endless loop is a failure, too.

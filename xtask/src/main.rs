@@ -62,8 +62,11 @@ enum Task {
         #[command(subcommand)]
         image: ImageTask,
     },
-    /// Build the tiny guest: container disk, kernel-boot image and plain disk.
-    Guest,
+    /// Build a guest: container disk, kernel-boot image and plain disk.
+    Guest {
+        #[arg(value_enum, default_value = "tiny")]
+        guest: guest::Guest,
+    },
     /// Write the generated files under deploy/ and docs/.
     Generate {
         /// Only check that they are current.
@@ -169,7 +172,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Image {
             image: ImageTask::Push(options),
         } => push::run(&printer, &options),
-        Task::Guest => guest::tiny(&printer),
+        Task::Guest { guest } => guest::run(&printer, guest),
         Task::Generate { check } => generate::run(check),
         Task::Check => check::run_all(&printer),
         Task::Test(options) => suites::run(&printer, &options),

@@ -12,6 +12,7 @@ mod chaos;
 mod clones;
 mod crashes;
 mod database;
+mod debian;
 mod exports;
 mod failpoints;
 mod hostile_tenant;
