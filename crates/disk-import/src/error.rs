@@ -5,8 +5,6 @@ use std::io;
 use disk_image::{ProbeError, Refusal};
 use reasons::Reason;
 
-use crate::restore::BackupProblem;
-
 /// Why an import failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImportError {
@@ -83,7 +81,7 @@ pub(crate) enum ImportError {
     #[error("the volume has no disk: it holds no file disk.img")]
     NoDiskOnVolume,
     #[error("the backup cannot be restored: {0}")]
-    Backup(#[from] BackupProblem),
+    Backup(String),
     #[error("no space left to write {what}")]
     NoSpace { what: &'static str },
     #[error("{what}")]

@@ -66,6 +66,12 @@ pub(crate) enum BackupProblem {
     },
 }
 
+impl From<BackupProblem> for ImportError {
+    fn from(problem: BackupProblem) -> Self {
+        Self::Backup(problem.to_string())
+    }
+}
+
 /// A restored disk.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Restored {

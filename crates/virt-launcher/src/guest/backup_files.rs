@@ -223,7 +223,7 @@ mod tests {
             has_checkpoint: true,
             note: None,
         };
-        files.settle(&guest(), &made).unwrap();
+        files.settle(&guest(), &made, &cancel).unwrap();
         let read: serde_json::Value =
             serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
         let found = (&read["type"], &read["checkpoint"], &read["parent"]);
