@@ -91,7 +91,7 @@ pub(crate) fn restore(
     let mut layers = chain::open(root, directory, volume)?;
     let mut progress = Progress::default();
     let size = merge::size(&layers);
-    let files = layers.iter().map(|layer| layer.length());
+    let files = layers.iter().map(layer::Layer::length);
     let files: u64 = files.fold(0, u64::saturating_add);
     let total = size.saturating_add(files);
     let mut read = 0;
