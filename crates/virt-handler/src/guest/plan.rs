@@ -362,7 +362,7 @@ mod tests {
         let state = serde_json::json!({"migrationUid": "m"});
         moving.status.as_mut().unwrap().migration_state =
             Some(serde_json::from_value(state).unwrap());
-        for (vmi, has_other_size, expected) in [
+        for (vmi, has_other_size, expected) in vec![
             (vmi(Phase::Running), false, vec![Step::Report]),
             (vmi(Phase::Running), true, vec![Step::Resize, Step::Report]),
             (vmi(Phase::Scheduled), true, vec![Step::Report]),
