@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodAntiAffinity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kubevirt_api::quantity::Amount;
 use kubevirt_api::{VirtualMachineInstance, annotations, labels};
-use model::GuestSize;
+use model::{GuestSize, Topology};
 
 use crate::{PodError, Settings, Surroundings, metadata, pod::pod, probes, scheduling::HOST_NAME};
 
@@ -37,6 +38,7 @@ pub fn target_pod(
     surroundings: &Surroundings,
     migration: &Migration<'_>,
 ) -> Result<Pod, PodError> {
+    let vmi = &as_it_is(vmi);
     let mut pod = pod(vmi, settings, surroundings)?;
     pod.metadata.name = Some(target_pod_name(vmi, migration.uid));
     pod.metadata.labels.get_or_insert_default().insert(
@@ -79,6 +81,42 @@ pub fn target_pod(
         spec.node_selector = Some(selector);
     }
     Ok(pod)
+}
+
+/// The VMI with what its guest has, where its spec has less by now: a guest gives back its memory when it wants
+/// to, and never its processors.
+fn as_it_is(vmi: &VirtualMachineInstance) -> VirtualMachineInstance {
+    let mut vmi = vmi.clone();
+    let status = vmi.status.clone().unwrap_or_default();
+    let sockets = status.current_cpu_topology.and_then(|now| now.sockets);
+    let topology = Topology::of(vmi.spec.domain.cpu.as_ref());
+    let grows = topology.max_sockets.is_some();
+    if let (Some(cpu), Some(now)) = (&mut vmi.spec.domain.cpu, sockets.filter(|_| grows)) {
+        cpu.sockets = Some(now.max(topology.sockets));
+    }
+    let now = status.memory.and_then(|memory| memory.guest_current);
+    let now = now.and_then(|now| Amount::parse(&now).ok());
+    let own = vmi.spec.domain.memory.as_mut();
+    let own = own.filter(|own| own.max_guest.is_some());
+    let written = own.as_ref().and_then(|own| own.guest.clone());
+    let written = written.and_then(|written| Amount::parse(&written).ok());
+    let (Some(own), Some(written), Some(now)) = (own, written, now) else {
+        return vmi;
+    };
+    if now <= written {
+        return vmi;
+    }
+    own.guest = Some(now.to_binary());
+    if let Some(resources) = &mut vmi.spec.domain.resources {
+        for list in [&mut resources.requests, &mut resources.limits] {
+            if let Some(amount) = list.get_mut("memory")
+                && let Ok(before) = Amount::parse(amount)
+            {
+                *amount = before.plus(now).minus(written).to_binary();
+            }
+        }
+    }
+    vmi
 }
 
 /// Where there are other nodes, two pods of one guest are never on the same one.
@@ -166,6 +204,56 @@ mod tests {
         assert_eq!(spec["nodeSelector"]["zone"], "here");
         assert_eq!(spec["nodeSelector"]["disk"], "fast");
         assert_eq!(spec["nodeSelector"]["cpu/model"], "true");
+    }
+
+    #[test]
+    fn target_pod_has_room_for_what_the_guest_has() {
+        let settings = Settings::defaults("launcher:1", Acceleration::Emulation);
+        let migration = Migration {
+            name: "m",
+            uid: "77aa",
+            added_node_selector: &BTreeMap::new(),
+            cpu_labels: &[],
+            destination: Destination::OtherNode,
+        };
+        let size = |sockets: u32, memory: &str, status: &serde_json::Value| {
+            let vmi = serde_json::from_value(json!({
+                "metadata": {"name": "a", "namespace": "n", "uid": "1b5c"},
+                "spec": {"domain": {
+                    "cpu": {"sockets": sockets, "maxSockets": 4}, "devices": {},
+                    "memory": {"guest": memory, "maxGuest": "4Gi"},
+                    "resources": {"requests": {"memory": memory}},
+                }},
+                "status": status,
+            }))
+            .expect("is a VMI");
+            let around = Surroundings::default();
+            let pod = target_pod(&vmi, &settings, &around, &migration).expect("renders");
+            let size = pod.metadata.annotations.expect("has annotations");
+            let resources = pod
+                .spec
+                .expect("has a spec")
+                .containers
+                .swap_remove(0)
+                .resources;
+            let requests = resources.and_then(|all| all.requests).expect("requests");
+            let requested = Amount::parse(&requests["memory"]).expect("is a quantity");
+            (
+                size["ferrovirt.io/guest-size"].clone(),
+                requested.units() >> 30,
+            )
+        };
+        let has = json!({"currentCPUTopology": {"sockets": 3},
+            "memory": {"guestAtBoot": "1Gi", "guestRequested": "1Gi", "guestCurrent": "2Gi"}});
+        for (sockets, memory, status, expected, at_least) in [
+            (2, "1Gi", &json!({}), "vcpus=2,memory=1073741824", 1),
+            (2, "1Gi", &has, "vcpus=3,memory=2147483648", 2),
+            (4, "3Gi", &has, "vcpus=4,memory=3221225472", 3),
+        ] {
+            let (size, requested) = size(sockets, memory, status);
+            assert_eq!(size, expected, "{sockets} {memory}");
+            assert!(requested >= at_least, "{sockets} {memory}: {requested} GiB");
+        }
     }
 
     #[test]

@@ -17,15 +17,19 @@ use kubevirt_api::vmi_status::{
     VolumeStatus,
 };
 use kubevirt_api::{VirtualMachineInstance, annotations, labels};
-use model::{GuestSize, LinkState};
+use model::{GuestSize, LinkState, Topology};
 use reasons::Reason;
 use serde::Deserialize;
 
 use super::Labels;
 
-const ANNOTATIONS: [&str; 2] = [
+/// On a VMI whose memory was to grow: its guest may have a device for more memory, which stays when the memory is
+/// given back.
+pub(crate) const MEMORY_CHANGED: &str = "ferrovirt.io/memory-changed";
+const ANNOTATIONS: [&str; 3] = [
     annotations::VM_GENERATION,
     annotations::CREATE_MIGRATION_TARGET,
+    MEMORY_CHANGED,
 ];
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -58,6 +62,8 @@ pub(crate) struct Guest {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Growth {
     pub(crate) lacks_processors: bool,
+    /// It has more than its spec: processors are not taken from a running guest.
+    pub(crate) has_surplus_processors: bool,
     pub(crate) lacks_memory: bool,
     /// It has memory that it was not started with.
     pub(crate) has_plugged_memory: bool,
@@ -251,8 +257,13 @@ impl Growth {
             );
             start.is_some() && now.is_some() && start != now
         });
+        let differs = model::lacks_processors(spec, status);
+        let sockets = status.and_then(|status| status.current_cpu_topology.as_ref()?.sockets);
+        let own = Topology::of(spec.domain.cpu.as_ref()).sockets;
+        let has_surplus_processors = differs && sockets.is_some_and(|sockets| sockets > own);
         Self {
-            lacks_processors: model::lacks_processors(spec, status),
+            lacks_processors: differs && !has_surplus_processors,
+            has_surplus_processors,
             lacks_memory: model::lacks_memory(spec, status),
             has_plugged_memory,
         }

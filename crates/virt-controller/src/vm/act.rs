@@ -36,6 +36,11 @@ impl Controller {
             observed,
             status::data_volumes_message(&observed.vm).as_deref(),
         );
+        if let Some(error) = &observed.unread {
+            let note = format!("Cannot compare the running guest with its VM: {error}");
+            let (vm, reason) = (observed.vm.as_ref(), Reason::FailedUpdate);
+            self.recorder.publish(vm, EventType::Warning, reason, note);
+        }
         let is_final_step = |step: &Step| {
             matches!(
                 step,
@@ -89,7 +94,7 @@ impl Controller {
             Step::FollowSuspend => self.follow_suspend(observed, plan, done).await,
             Step::PlugVolumes => self.plug_volumes(observed).await,
             Step::SetLinks => self.set_links(observed).await,
-            Step::FollowTemplate => self.follow_template(observed, plan).await,
+            Step::FollowTemplate => self.follow_template(observed, plan, done).await,
             Step::KeepChoice => {
                 let kept = self.keep_choice(vm).await;
                 done.kept = self.report_choice_error(vm, done, kept)?;

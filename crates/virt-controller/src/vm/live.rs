@@ -17,6 +17,7 @@ use model::Topology;
 use serde_json::{Map, Value, json};
 
 use crate::merge_patch::in_place_of;
+use crate::view::MEMORY_CHANGED;
 
 pub(super) const SOCKETS: &str = "template.spec.domain.cpu.sockets";
 pub(super) const MEMORY: &str = "template.spec.domain.memory.guest";
@@ -58,6 +59,8 @@ enum Outcome {
     Same,
     /// Members of the spec.
     Apply(Value),
+    /// The same, of a change that is taken back: the guest has it already.
+    TakeBack(Value),
     Refuse(String),
 }
 
@@ -89,12 +92,15 @@ fn remove(spec: &mut Value, path: &str) {
     }
 }
 
-/// The changes that failed after the VMI had got them.
+/// The changes that failed after the VMI had got them, or wait for a move that is not possible any more.
 pub(super) fn failed(all: &[VirtualMachineInstanceCondition]) -> Vec<String> {
+    let immobile = immobility(all);
     let of = |kind: &Condition, field: &str| {
         let condition = conditions::find(all, kind)?;
-        let why = format!("{field} ({})", condition.message());
-        (condition.status == conditions::FALSE).then_some(why)
+        if condition.status == conditions::FALSE {
+            return Some(format!("{field} ({})", condition.message()));
+        }
+        Some(format!("{field} ({})", immobile.as_ref()?))
     };
     [
         of(&Condition::HotVCPUChange, SOCKETS),
@@ -103,6 +109,19 @@ pub(super) fn failed(all: &[VirtualMachineInstanceCondition]) -> Vec<String> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// What the guest follows though it needs a restart: otherwise it would move for a change that nobody wants.
+pub(super) fn take_back(live: &Live) -> Follow {
+    let wanted = serde_json::from_value::<Spec>(live.now.clone());
+    let outcomes = wanted.map(|wanted| [processors(live, &wanted), memory(live, &wanted)]);
+    let mut spec = Map::new();
+    for outcome in outcomes.into_iter().flatten() {
+        if let Outcome::TakeBack(part) = outcome {
+            merge(&mut spec, part);
+        }
+    }
+    patched(live, spec)
 }
 
 pub(super) fn follow(live: &Live) -> Follow {
@@ -120,17 +139,27 @@ pub(super) fn follow(live: &Live) -> Follow {
         match outcome {
             Outcome::Same => {}
             Outcome::Refuse(why) => found.refused.push(why),
-            Outcome::Apply(part) => merge(&mut spec, part),
+            Outcome::Apply(part) | Outcome::TakeBack(part) => merge(&mut spec, part),
         }
     }
+    Follow {
+        refused: found.refused,
+        ..patched(live, spec)
+    }
+}
+
+fn patched(live: &Live, spec: Map<String, Value>) -> Follow {
+    let mut found = Follow::default();
     if spec.is_empty() {
         return found;
     }
     if takes_changes(&live.vmi) {
-        found.patch = Some(json!({
-            "metadata": {"resourceVersion": live.vmi.metadata.resource_version},
-            "spec": spec,
-        }));
+        let mut metadata = json!({"resourceVersion": live.vmi.metadata.resource_version});
+        let memory = spec.get("domain").and_then(|domain| domain.get("memory"));
+        if memory.is_some() {
+            metadata["annotations"] = json!({MEMORY_CHANGED: "true"});
+        }
+        found.patch = Some(json!({"metadata": metadata, "spec": spec}));
     } else {
         found.waits = true;
     }
@@ -152,21 +181,25 @@ fn takes_changes(vmi: &VirtualMachineInstance) -> bool {
 }
 
 /// Why the guest cannot move to another pod, if it is known that it cannot.
-fn immobility(vmi: &VirtualMachineInstance) -> Option<String> {
-    let all = &vmi.status.as_ref()?.conditions;
+fn immobility(all: &[VirtualMachineInstanceCondition]) -> Option<String> {
     let condition = conditions::find(all, &Condition::LiveMigratable)?;
     let why = || format!("the guest cannot migrate: {}", condition.message());
     (condition.status == conditions::FALSE).then(why)
 }
 
+fn known(vmi: &VirtualMachineInstance) -> &[VirtualMachineInstanceCondition] {
+    let status = vmi.status.as_ref();
+    status.map_or(&[], |status| &status.conditions)
+}
+
 fn has_failed(vmi: &VirtualMachineInstance, kind: &Condition) -> bool {
-    let all = vmi.status.iter().flat_map(|status| &status.conditions);
-    all.into_iter()
-        .any(|one| one.type_ == *kind && one.status == conditions::FALSE)
+    let mut all = known(vmi).iter();
+    all.any(|one| one.type_ == *kind && one.status == conditions::FALSE)
 }
 
 fn processors(live: &Live, wanted: &Spec) -> Outcome {
     let vmi = &live.vmi;
+    let known = known(vmi);
     let sockets = wanted.domain.cpu.as_ref().and_then(|cpu| cpu.sockets);
     let Some(sockets) = sockets.filter(|sockets| *sockets > 0) else {
         return Outcome::Same;
@@ -195,7 +228,7 @@ fn processors(live: &Live, wanted: &Spec) -> Outcome {
         if has_failed(vmi, &Condition::HotVCPUChange) {
             return refuse("an earlier change of the processors failed");
         }
-        if let Some(why) = immobility(vmi) {
+        if let Some(why) = immobility(known) {
             return refuse(&why);
         }
     }
@@ -208,11 +241,16 @@ fn processors(live: &Live, wanted: &Spec) -> Outcome {
         let millis = i128::from(amount.millis()) + millis;
         Quantity(format!("{}m", millis.max(1)))
     });
-    Outcome::Apply(part)
+    if sockets == current {
+        Outcome::TakeBack(part)
+    } else {
+        Outcome::Apply(part)
+    }
 }
 
 fn memory(live: &Live, wanted: &Spec) -> Outcome {
     let vmi = &live.vmi;
+    let known = known(vmi);
     let guest = |spec: &Spec| spec.domain.memory.as_ref()?.guest.clone();
     let bytes = |quantity: &Option<Quantity>| Amount::parse(quantity.as_ref()?).ok();
     let (now, own) = (guest(wanted), guest(&vmi.spec));
@@ -225,7 +263,8 @@ fn memory(live: &Live, wanted: &Spec) -> Outcome {
     let (Some(status), Some(bytes_own)) = (status, bytes(&own)) else {
         return refuse("the memory of this guest cannot change while it runs");
     };
-    if Some(bytes_now) != bytes(&status.guest_requested) {
+    let is_had = Some(bytes_now) == bytes(&status.guest_requested);
+    if !is_had {
         if has_failed(vmi, &Condition::HotMemoryChange) {
             return refuse("an earlier change of the memory failed");
         }
@@ -248,7 +287,7 @@ fn memory(live: &Live, wanted: &Spec) -> Outcome {
         if let Some(problem) = problem {
             return refuse(problem);
         }
-        if let Some(why) = immobility(vmi) {
+        if let Some(why) = immobility(known) {
             return refuse(&why);
         }
     }
@@ -257,7 +296,11 @@ fn memory(live: &Live, wanted: &Spec) -> Outcome {
         let moved = amount.plus(bytes_now).minus(bytes_own);
         moved.max(bytes_now).to_binary()
     });
-    Outcome::Apply(part)
+    if is_had {
+        Outcome::TakeBack(part)
+    } else {
+        Outcome::Apply(part)
+    }
 }
 
 /// Changes what the template requests, or limits, of a resource along with the guest.

@@ -2,6 +2,7 @@
 
 use cluster_config::Rollout;
 use kube::ResourceExt as _;
+use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use reasons::Reason;
 use reconcile::{EventType, Key, WriteError, merge};
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use super::instancetype::{self, ChoiceStep};
 use super::live::Live;
 use super::observe::Observed;
 use super::plan::Plan;
+use super::status::Done;
 use super::{Controller, VmError};
 use crate::MANAGER;
 
@@ -28,7 +30,7 @@ impl Controller {
         let is_wanted = config.rollout == Rollout::LiveUpdate;
         let Some(vmi) = observed
             .own_vmi()
-            .filter(|vmi| is_wanted && !vmi.is_final())
+            .filter(|vmi| is_wanted && *vmi.phase() == Phase::Running)
         else {
             return Ok(None);
         };
@@ -65,6 +67,7 @@ impl Controller {
         &self,
         observed: &Observed,
         plan: &Plan,
+        done: &mut Done,
     ) -> Result<(), VmError> {
         let (Some(vmi), Some(patch)) = (observed.own_vmi(), &plan.follow.patch) else {
             return Ok(());
@@ -76,18 +79,15 @@ impl Controller {
                 self.vmis.wrote(vmi, written);
                 Ok(())
             }
-            Err(error) => {
-                if let WriteError::Refused { message, .. } = &error {
-                    let note = format!("Cannot change the running guest: {message}");
-                    self.recorder.publish(
-                        observed.vm.as_ref(),
-                        EventType::Warning,
-                        Reason::FailedUpdate,
-                        note,
-                    );
-                }
-                Err(VmError::UpdateVmi(error))
+            // Reported as a change that needs a restart.
+            Err(WriteError::Refused { message, .. }) => {
+                let note = format!("Cannot change the running guest: {message}");
+                let (vm, reason) = (observed.vm.as_ref(), Reason::FailedUpdate);
+                self.recorder.publish(vm, EventType::Warning, reason, note);
+                done.not_followed = Some(message);
+                Ok(())
             }
+            Err(error) => Err(VmError::UpdateVmi(error)),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use error_chain::error_chain;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::{Api, ResourceExt as _};
@@ -37,6 +38,8 @@ pub(super) struct Observed {
     pub(super) started_from: Option<Value>,
     /// The guest that follows changes of the VM, if it may and the VM has changed since.
     pub(super) live: Option<Live>,
+    /// Why that guest, or the specs to compare, could not be read.
+    pub(super) unread: Option<String>,
     /// The next step for instance type and preference.
     pub(super) choice: ChoiceStep,
     /// Stored revisions of an older format.
@@ -92,6 +95,7 @@ impl Controller {
             },
             started_from: None,
             live: None,
+            unread: None,
             choice,
             outdated: Vec::new(),
             has_hotplug: vmi::has_hotplug(&self.cluster.now()),
@@ -107,7 +111,11 @@ impl Controller {
         observed.templates = self.observe_templates(&key, &observed.vm);
         self.observe_volumes(&key, &mut observed);
         if let Some(data) = self.started_from(&key, &observed).await? {
-            observed.live = self.observe_live(&observed, &data).await?;
+            match self.observe_live(&observed, &data).await {
+                Ok(live) => observed.live = live,
+                // The VM can be stopped and restarted all the same.
+                Err(error) => observed.unread = Some(error_chain(&error)),
+            }
             observed.started_from = data.get("spec").cloned();
         }
         Ok(observed)

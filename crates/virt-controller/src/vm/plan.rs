@@ -29,6 +29,8 @@ use crate::view;
 const ORPHAN: &str = "orphan";
 /// Requeue time while the cluster has no importer of data volumes.
 const IMPORTER_WAIT: Duration = Duration::from_secs(30);
+/// Requeue time while the specs of the running guest cannot be read.
+const UNREAD_WAIT: Duration = Duration::from_secs(30);
 const BACKOFF_STEP: i64 = 10;
 const BACKOFF_CAP: i64 = 300;
 
@@ -161,7 +163,12 @@ fn restart(observed: &Observed) -> (Restart, Follow) {
     } else {
         Plugs::Nothing
     };
-    let Some(guest) = &observed.live else {
+    if observed.unread.is_some() {
+        return (Restart::Unknown, nothing);
+    }
+    // A guest that does not run yet follows nothing: a user who corrects it is to see that it needs a restart.
+    let running = observed.live.as_ref();
+    let Some(guest) = running.filter(|_| *vmi.phase() == Phase::Running) else {
         // Its revisions are stored first.
         if observed.choice != ChoiceStep::Nothing {
             return (Restart::Unknown, nothing);
@@ -172,22 +179,23 @@ fn restart(observed: &Observed) -> (Restart, Follow) {
     let mut changes = revision::changes_beyond(&observed.vm, guest, plugs);
     let follow = live::follow(guest);
     changes.extend(follow.refused.iter().cloned());
-    if changes.is_empty() {
-        // A saved state belongs to the guest as it was.
-        let is_saved_now = suspend::State::of(&observed.vm) == Some(suspend::State::Suspending);
-        let follow = if is_saved_now {
-            Follow {
-                waits: follow.waits || follow.patch.is_some(),
-                ..nothing
-            }
-        } else {
-            follow
-        };
-        (Restart::NotRequired, follow)
+    // Otherwise the restart would apply a part, and the guest would move for the rest.
+    let follow = if changes.is_empty() {
+        follow
     } else {
-        // Otherwise the restart would apply a part, and the guest would move for the rest.
-        (Restart::Required(changes), nothing)
-    }
+        live::take_back(guest)
+    };
+    // A saved state belongs to the guest as it was.
+    let is_saved_now = suspend::State::of(&observed.vm) == Some(suspend::State::Suspending);
+    let follow = if is_saved_now {
+        Follow {
+            waits: follow.waits || follow.patch.is_some(),
+            ..nothing
+        }
+    } else {
+        follow
+    };
+    (Restart::of(changes), follow)
 }
 
 impl Restart {
@@ -233,9 +241,6 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         }
         Some(Ownership::Own) | None => {}
     }
-    if plan.follow.patch.is_some() {
-        plan.steps.push(Step::FollowTemplate);
-    }
     if plan.restart == Restart::NotRequired
         && plan.follow == Follow::default()
         && let (Some(vmi), Some(now)) = (observed.own_vmi(), observed.vm.metadata.generation)
@@ -253,7 +258,8 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
     if plan.suspend.change.is_some() || plan.suspend.next != suspend::Next::Stays {
         plan.steps.push(Step::FollowSuspend);
     }
-    plan.requeue_in = plan.suspend.requeue_in;
+    let unread = observed.unread.as_ref().map(|_| UNREAD_WAIT);
+    plan.requeue_in = plan.suspend.requeue_in.or(unread);
     if !observed.vm.status().volume_requests.is_empty() {
         plan.steps.push(Step::ApplyVolumeRequests);
     } else if let Some(vmi) = observed.own_vmi().filter(|_| observed.has_hotplug)
@@ -299,6 +305,7 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         Decision::Stop => {
             let is_note = |step: &Step| matches!(step, Step::NoteGeneration(_));
             plan.steps.retain(|step| !is_note(step));
+            plan.follow = Follow::default();
             plan.steps.push(Step::DeleteVmi);
         }
         Decision::SwitchToAlways => plan.steps.push(Step::SwitchToAlways),
@@ -307,6 +314,10 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
             ..Request::default()
         }),
         Decision::Start => plan_start(observed, plan),
+    }
+    // Last: a change that is refused holds up nothing else.
+    if plan.follow.patch.is_some() {
+        plan.steps.push(Step::FollowTemplate);
     }
 }
 

@@ -40,6 +40,8 @@ pub(super) struct Done {
     /// Stored revisions of instance type and preference.
     pub(super) kept: Vec<Reference>,
     pub(super) failure: Option<Failure>,
+    /// Why the running guest's VMI does not follow the VM.
+    pub(super) not_followed: Option<String>,
     /// The request of a memory dump, if it was changed.
     pub(super) dump: Next,
     /// The condition of a VM that is suspended or resumed, if it changes.
@@ -164,7 +166,15 @@ fn render_conditions(
         None => ConditionValue::fails(Reason::VMINotExists, "there is no VMI"),
     };
     conditions::set(&mut all, Type::Ready, &value, &now);
-    match &plan.restart {
+    let refused = done.not_followed.as_ref().map(|why| {
+        let change = format!("template.spec (the VMI was not changed: {why})");
+        Restart::Required(vec![change])
+    });
+    let restart = match (&plan.restart, &refused) {
+        (Restart::NotRequired, Some(refused)) => refused,
+        (planned, _) => planned,
+    };
+    match restart {
         Restart::Unknown => {}
         Restart::NotRequired => conditions::remove(&mut all, &Type::RestartRequired),
         Restart::Required(_) if done.deleted => {

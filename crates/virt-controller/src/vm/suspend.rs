@@ -31,7 +31,7 @@ use super::observe::Observed;
 use super::strategy::Strategy;
 use super::template;
 use super::view::Vm;
-use crate::view::Guest;
+use crate::view::{Guest, MEMORY_CHANGED};
 
 pub(super) const CONDITION: &str = "Suspended";
 /// The option of a resume that starts the guest anew.
@@ -278,8 +278,12 @@ fn size_obstacle(vmi: &Guest) -> Option<&'static str> {
     let growth = vmi.growth;
     if growth.lacks_processors || growth.lacks_memory {
         Some("a change of its processors or memory has not taken effect yet; wait, or take it back")
-    } else if growth.has_plugged_memory {
-        Some("the guest got memory while it ran; restart it, then it can be suspended")
+    } else if growth.has_surplus_processors {
+        Some("the guest has more processors than its VM; restart it, then it can be suspended")
+    } else if growth.has_plugged_memory || vmi.annotation(MEMORY_CHANGED).is_some() {
+        Some(
+            "the memory of the guest was changed while it ran; restart it, then it can be suspended",
+        )
     } else {
         None
     }

@@ -90,6 +90,7 @@ fn observe(vm: Value, vmi: Option<Value>) -> Observed {
         importer: Importer::Installed,
         started_from: None,
         live: None,
+        unread: None,
         choice: ChoiceStep::Nothing,
         outdated: Vec::new(),
         has_hotplug: true,

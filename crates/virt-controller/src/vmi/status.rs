@@ -21,6 +21,8 @@ use crate::view::{Guest, GuestStatus};
 
 const POD_SCHEDULED: &str = "PodScheduled";
 const READY: &str = "Ready";
+const SURPLUS: &str =
+    "the guest has more processors than its spec, and keeps them until it is restarted";
 /// Reasons of waiting containers that make progress.
 const NORMAL_WAITS: [&str; 3] = ["ContainerCreating", "PodInitializing", ""];
 
@@ -233,15 +235,27 @@ fn set_growth(
     phase: &Phase,
     now: &Time,
 ) {
+    if vmi.growth.has_surplus_processors && *phase == Phase::Running {
+        // The change was taken back after the guest had got them.
+        let reason = Reason::GuestResizeFailed;
+        let message = reason.advise(SURPLUS);
+        let value = ConditionValue::fails(reason, &message);
+        conditions::set(all, Type::HotVCPUChange, &value, now);
+        return set_lack(all, Type::HotMemoryChange, vmi.growth.lacks_memory, now);
+    }
     for (kind, lacks) in [
         (Type::HotVCPUChange, vmi.growth.lacks_processors),
         (Type::HotMemoryChange, vmi.growth.lacks_memory),
     ] {
-        if !lacks || *phase != Phase::Running {
-            conditions::remove(all, &kind);
-        } else if conditions::find(all, &kind).is_none() {
-            conditions::set(all, kind, &ConditionValue::holds(), now);
-        }
+        set_lack(all, kind, lacks && *phase == Phase::Running, now);
+    }
+}
+
+fn set_lack(all: &mut Vec<VirtualMachineInstanceCondition>, kind: Type, lacks: bool, now: &Time) {
+    if !lacks {
+        conditions::remove(all, &kind);
+    } else if conditions::find(all, &kind).is_none() {
+        conditions::set(all, kind, &ConditionValue::holds(), now);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Ends moves whose cause is gone: the change was taken back, or the launcher is the current one again.
+//! Ends moves whose cause is gone: the change was taken back, or the launcher is the current one again. Ends those
+//! as well whose guest has to leave its node: its evacuation waits for them, and they may fit nowhere.
 
 use std::sync::Arc;
 
@@ -12,13 +13,29 @@ use super::super::view::Migration;
 use super::WorkloadUpdate;
 use crate::view::Guest;
 
-/// Whether the move serves nothing any more, and the guest is still where it was.
-fn is_needless(migration: &Migration, vmi: &Guest, launcher_image: &str) -> bool {
+/// Why a move ends, for the event.
+const TAKEN_BACK: &str = "the change that it was for was taken back";
+const EVACUATED: &str = "the guest has to leave its node first";
+
+/// Why the move is not to go on, while the guest is still where it was.
+fn is_needless(migration: &Migration, vmi: &Guest, launcher_image: &str) -> Option<&'static str> {
     let state = vmi.migration(migration.uid());
     let has_arrived = state.is_some_and(|state| {
         state.completed == Some(true) || state.target_node_domain_ready_timestamp.is_some()
     });
-    !vmi.awaits_size() && !vmi.status.runs_in_other_than(launcher_image) && !has_arrived
+    if has_arrived {
+        return None;
+    }
+    // Once virt-handlers have it, it leads away from the node as well as the evacuation would.
+    let status = &vmi.status;
+    let has_to_leave = status.evacuation_node.is_some()
+        && status.evacuation_node == status.node_name
+        && !vmi.stays_on_node();
+    if has_to_leave && state.is_none() {
+        return Some(EVACUATED);
+    }
+    let is_taken_back = !vmi.awaits_size() && !status.runs_in_other_than(launcher_image);
+    is_taken_back.then_some(TAKEN_BACK)
 }
 
 impl WorkloadUpdate {
@@ -34,16 +51,16 @@ impl WorkloadUpdate {
         let current = &controller.source.launcher.launcher_image;
         for migration in &under_way {
             if let Some(vmi) = controller.vmis.get(&migration.guest())
-                && is_needless(migration, &vmi, current)
+                && let Some(why) = is_needless(migration, &vmi, current)
             {
-                self.abort(migration, &vmi).await;
+                self.abort(migration, &vmi, why).await;
             }
         }
         !under_way.is_empty()
     }
 
     /// A refusal is published; the next reconcile tries again.
-    async fn abort(&self, migration: &Migration, vmi: &Guest) {
+    async fn abort(&self, migration: &Migration, vmi: &Guest, why: &str) {
         let controller = &self.controller;
         let key = Key::of(migration);
         let api = Api::<Migration>::namespaced(controller.client.clone(), &key.namespace);
@@ -53,10 +70,7 @@ impl WorkloadUpdate {
             Err(WriteError::NotFound { .. } | WriteError::Conflict { .. }) => return,
             Ok(()) => {
                 failpoints::after("virt-controller/migration/abort-needless");
-                let note = format!(
-                    "Aborted migration {}: the change that it was for was taken back",
-                    key.name
-                );
+                let note = format!("Aborted migration {}: {why}", key.name);
                 (EventType::Normal, Reason::SuccessfulChangeAbortion, note)
             }
             Err(error) => {
@@ -88,7 +102,7 @@ mod tests {
                 },
             }))
             .unwrap();
-            let found = is_needless(&migration, &vmi, "now");
+            let found = is_needless(&migration, &vmi, "now").is_some();
             assert_eq!(found, expected, "{kind} {image} {state}");
         };
         let state = |change: Value| {
@@ -112,5 +126,37 @@ mod tests {
         // That state is of an earlier migration.
         let other = json!({"migrationUid": "other", "completed": true});
         check("Ready", "now", other, true);
+    }
+
+    #[test]
+    fn evacuation_goes_before_a_move_that_has_not_begun() {
+        let migration: Migration =
+            serde_json::from_value(json!({"metadata": {"name": "m", "uid": "m-uid"}})).unwrap();
+        let begun = json!({"migrationUid": "m-uid"});
+        for (evacuated, reason, state, expected) in [
+            ("n1", "", json!(null), Some(EVACUATED)),
+            ("n1", "", json!({"migrationUid": "other"}), Some(EVACUATED)),
+            ("n1", "", begun, None),
+            // It has left that node.
+            ("n0", "", json!(null), None),
+            // It cannot leave it.
+            ("n1", "OnlyWithinNode", json!(null), None),
+        ] {
+            let vmi: Guest = serde_json::from_value(json!({
+                "metadata": {},
+                "status": {
+                    "phase": "Running", "launcherContainerImageVersion": "old",
+                    "nodeName": "n1", "evacuationNodeName": evacuated,
+                    "conditions": [
+                        {"type": "HotVCPUChange", "status": "True"},
+                        {"type": "LiveMigratable", "status": "True", "reason": reason},
+                    ],
+                    "migrationState": state,
+                },
+            }))
+            .unwrap();
+            let found = is_needless(&migration, &vmi, "now");
+            assert_eq!(found, expected, "{evacuated} {reason} {state}");
+        }
     }
 }

@@ -94,9 +94,10 @@ impl Reconciler for WorkloadUpdate {
             return Ok(Requeue::OnChange);
         };
         let concerned = self.concerned();
+        let current = &self.controller.source.launcher.launcher_image;
         let outdated = concerned
             .values()
-            .filter(|(_, need)| *need == Need::Launcher);
+            .filter(|(vmi, _)| vmi.status.runs_in_other_than(current));
         let count = i64::try_from(outdated.count()).unwrap_or(i64::MAX);
         let is_moving = self.abort_needless_moves().await;
         // Without a method, only the number matters.
@@ -132,12 +133,15 @@ impl WorkloadUpdate {
         let current = &self.controller.source.launcher.launcher_image;
         let guests = self.controller.vmis.list().into_iter();
         let concerned = guests.filter_map(|vmi| {
-            let need = if vmi.status.runs_in_other_than(current) {
-                Need::Launcher
-            } else if vmi.awaits_size() && !self.has_room(&vmi) {
-                Need::Change
-            } else {
-                return None;
+            let can_move = conditions::is_true(&vmi.status.conditions, &Condition::LiveMigratable);
+            let is_outdated = vmi.status.runs_in_other_than(current);
+            let is_changed = vmi.awaits_size() && !self.has_room(&vmi);
+            let need = match (is_outdated, is_changed) {
+                // The pod that the user waits for has the current launcher too.
+                (true, true) if can_move => Need::Change,
+                (true, _) => Need::Launcher,
+                (false, true) => Need::Change,
+                (false, false) => return None,
             };
             Some((Key::of(vmi.as_ref()), (vmi, need)))
         });

@@ -17,13 +17,13 @@ pub(super) struct Strategy {
     pub(super) batch_interval: Duration,
 }
 
-/// Why a running guest is to move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a running guest is to move, the most urgent reason first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
-    /// Its pod has an outdated launcher.
-    Launcher,
     /// A change of its VM takes effect in another pod.
     Change,
+    /// Its pod has an outdated launcher.
+    Launcher,
 }
 
 /// A running guest that is to move.
@@ -64,7 +64,8 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     // A restart by the user applies a change as well.
     to_evict.retain(|one| strategy.evicts && one.need == Need::Launcher && is_batch_due(observed));
     // Guests that can be neither moved nor evicted do not keep back the others.
-    to_move.sort_by_key(|one| one.tried);
+    // A user waits for a change, nobody for the update of a launcher.
+    to_move.sort_by_key(|one| (one.tried, one.need));
     to_evict.sort_by_key(|one| one.tried);
     let keys = |all: Vec<&Outdated>, count: usize| {
         let all = all.into_iter().take(count);
@@ -154,6 +155,19 @@ mod tests {
             let all = vec![changed("a", true), changed("b", false)];
             let expected = (moves.to_owned(), String::new());
             assert_eq!(planned(methods, all, 5, None), expected, "{methods:?}");
+        }
+    }
+
+    #[test]
+    fn changes_of_users_go_before_updates_unless_they_were_refused() {
+        let changed = |name: &str, tried: Option<i64>| Outdated {
+            need: Need::Change,
+            tried: tried.map(at),
+            ..guest(name, true)
+        };
+        for (tried, expected) in [(None, "z a"), (Some(900), "a b")] {
+            let all = vec![guest("a", true), guest("b", true), changed("z", tried)];
+            assert_eq!(planned(BOTH, all, 2, None).0, expected, "{tried:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{observe, set, vm, vmi};
+use super::{Done, observe, set, status, vm, vmi};
 use crate::vm::live::{Follow, Live, follow};
 use crate::vm::observe::Observed;
 use crate::vm::plan::{Restart, Step, plan};
@@ -55,6 +55,9 @@ fn outcome(now: Value, vmi: Value) -> (Value, Vec<String>) {
     let found = followed(now, vmi);
     let patch = found.patch.unwrap_or_default();
     assert!(patch.is_null() || patch["metadata"]["resourceVersion"] == "9");
+    // Its guest cannot be suspended any more.
+    let is_marked = patch["metadata"]["annotations"]["ferrovirt.io/memory-changed"] == "true";
+    assert_eq!(is_marked, !patch["spec"]["domain"]["memory"].is_null());
     (patch["spec"].clone(), found.refused)
 }
 
@@ -252,14 +255,127 @@ fn guest_that_has_to_restart_follows_nothing() {
 }
 
 #[test]
+fn guest_that_does_not_run_yet_needs_a_restart_for_each_change() {
+    let now = || set(spec(), "/nodeSelector", json!({"zone": "b"}));
+    for (phase, expected) in [
+        ("Scheduling", Some("template.spec.nodeSelector.zone")),
+        ("Scheduled", Some("template.spec.nodeSelector.zone")),
+        ("Running", None),
+    ] {
+        let found = plan(&observe_changed(
+            now(),
+            set(running(), "/status/phase", phase.into()),
+        ));
+        let named = match &found.restart {
+            Restart::Required(fields) => fields.first().map(String::as_str),
+            _ => None,
+        };
+        let is_named = expected.is_some_and(|path| named.is_some_and(|one| path.starts_with(one)));
+        assert_eq!(is_named, expected.is_some(), "{phase}: {:?}", found.restart);
+        let follows = found.steps.contains(&Step::FollowTemplate);
+        assert_eq!(follows, expected.is_none(), "{phase}");
+    }
+}
+
+#[test]
+fn change_is_taken_back_though_another_needs_a_restart() {
+    let pending = set(running(), "/spec/domain/cpu/sockets", json!(3));
+    let pending = set(pending, "/spec/domain/memory/guest", json!("2Gi"));
+    let check = |sockets: u32, memory: &str, expected: Value| {
+        let now = set(spec(), "/domain/cpu/cores", json!(4));
+        let now = set(set(now, SOCKETS, json!(sockets)), MEMORY, json!(memory));
+        let found = plan(&observe_changed(now, pending.clone()));
+        assert!(matches!(found.restart, Restart::Required(_)));
+        let patch = found.follow.patch.unwrap_or_default();
+        assert_eq!(patch["spec"], expected, "{sockets} {memory}");
+        let follows = found.steps.contains(&Step::FollowTemplate);
+        assert_eq!(follows, !expected.is_null(), "{sockets} {memory}");
+    };
+    let sockets = json!({"sockets": 1});
+    let memory = json!({"guest": "1Gi"});
+    check(
+        1,
+        "1Gi",
+        json!({"domain": {"cpu": sockets, "memory": memory}}),
+    );
+    check(1, "2Gi", json!({"domain": {"cpu": sockets}}));
+    check(3, "1Gi", json!({"domain": {"memory": memory}}));
+    // Nothing is added before the restart.
+    check(3, "2Gi", Value::Null);
+    check(2, "3Gi", Value::Null);
+}
+
+#[test]
+fn change_that_is_refused_or_unknown_holds_up_no_stop() {
+    let now = set(spec(), SOCKETS, json!(2));
+    let observed = observe_changed(now.clone(), running());
+    let done = Done {
+        not_followed: Some("quota".to_owned()),
+        ..Done::default()
+    };
+    let shown = status::render(&observed, &plan(&observed), &done).conditions;
+    let shown = shown
+        .iter()
+        .find(|one| one.type_.as_str() == "RestartRequired");
+    let message = shown.and_then(|one| one.message.clone()).unwrap();
+    assert!(message.contains("quota"), "{message}");
+
+    let mut stopped = observe_changed(now.clone(), running());
+    let halted = vm("Halted");
+    let halted = set(halted, "/spec/template/spec", now.clone());
+    stopped.vm = observe(halted, None).vm;
+    assert_eq!(plan(&stopped).steps, [Step::DeleteVmi]);
+
+    let mut unread = observe_changed(now, running());
+    unread.live = None;
+    unread.unread = Some("the server does not answer".to_owned());
+    let found = plan(&unread);
+    assert_eq!((found.steps, found.restart), (vec![], Restart::Unknown));
+    assert!(found.requeue_in.is_some());
+}
+
+#[test]
+fn template_is_followed_after_everything_else() {
+    let mut changed = observe_changed(set(spec(), SOCKETS, json!(2)), running());
+    let with_request = set(
+        vm("Always"),
+        "/spec/template/spec",
+        set(spec(), SOCKETS, json!(2)),
+    );
+    let request = json!([{"addVolumeOptions": {"name": "d", "disk": {},
+        "volumeSource": {"persistentVolumeClaim": {"claimName": "c"}}}}]);
+    let with_request = set(with_request, "/status/volumeRequests", request);
+    changed.vm = observe(with_request, None).vm;
+    let steps = plan(&changed).steps;
+    assert_eq!(steps, [Step::ApplyVolumeRequests, Step::FollowTemplate]);
+}
+
+#[test]
 fn restart_is_required_after_a_failed_change() {
-    let mut current = vmi("Running");
-    current["metadata"]["annotations"]["kubevirt.io/vm-generation"] = "3".into();
-    current["status"]["conditions"] =
-        json!([{"type": "HotMemoryChange", "status": "False", "message": "refused"}]);
-    let found = plan(&observe(vm("Always"), Some(current))).restart;
-    let expected = "template.spec.domain.memory.guest (refused)".to_owned();
-    assert_eq!(found, Restart::Required(vec![expected]));
+    let mobile =
+        |status: &str| json!({"type": "LiveMigratable", "status": status, "message": "why"});
+    let change =
+        |status: &str| json!({"type": "HotMemoryChange", "status": status, "message": "refused"});
+    for (conditions, expected) in [
+        (json!([change("False")]), Some("refused")),
+        (json!([change("False"), mobile("True")]), Some("refused")),
+        (json!([change("True"), mobile("True")]), None),
+        // It cannot move any more.
+        (
+            json!([change("True"), mobile("False")]),
+            Some("the guest cannot migrate: why"),
+        ),
+        (json!([mobile("False")]), None),
+    ] {
+        let mut current = vmi("Running");
+        current["metadata"]["annotations"]["kubevirt.io/vm-generation"] = "3".into();
+        current["status"]["conditions"] = conditions.clone();
+        let found = plan(&observe(vm("Always"), Some(current))).restart;
+        let expected = expected.map_or(Restart::NotRequired, |why| {
+            Restart::Required(vec![format!("template.spec.domain.memory.guest ({why})")])
+        });
+        assert_eq!(found, expected, "{conditions}");
+    }
 }
 
 #[test]

@@ -314,3 +314,30 @@ fn failed_resume_is_no_failed_start() {
         assert_eq!(failure(with_state("True", state)), None, "{state}");
     }
 }
+
+#[test]
+fn guest_that_differs_from_its_vm_is_not_suspended() {
+    let guest = |sockets: u32, current: u32, requested: &str| {
+        let mut guest = vmi("Running");
+        guest["spec"]["domain"] = json!({
+            "cpu": {"sockets": sockets, "maxSockets": 4}, "devices": {},
+            "memory": {"guest": requested, "maxGuest": "4Gi"},
+        });
+        guest["status"]["currentCPUTopology"] = json!({"sockets": current});
+        guest["status"]["memory"] = json!({"guestAtBoot": "1Gi", "guestRequested": requested});
+        guest
+    };
+    let mut marked = guest(1, 1, "1Gi");
+    marked["metadata"]["annotations"]["ferrovirt.io/memory-changed"] = "true".into();
+    for (guest, expected) in [
+        (guest(1, 1, "1Gi"), "claim>-|no"),
+        (guest(2, 1, "1Gi"), "->SuspendFailed|no"),
+        (guest(1, 2, "1Gi"), "->SuspendFailed|no"),
+        (guest(1, 1, "2Gi"), "->SuspendFailed|no"),
+        // All of it was given back, but the device for it stays.
+        (marked, "->SuspendFailed|no"),
+    ] {
+        let observed = observe(with_state("False", "Suspending"), Some(guest.clone()));
+        assert_eq!(shown(&observed), expected, "{guest}");
+    }
+}

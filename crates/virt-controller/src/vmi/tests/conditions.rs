@@ -262,3 +262,35 @@ fn running_guest_in_a_terminating_pod_is_not_ready() {
         Some("PodTerminating")
     );
 }
+
+#[test]
+fn change_of_size_is_pending_until_the_guest_has_it_and_fails_once_it_has_more() {
+    let pending = json!([{"type": "HotVCPUChange", "status": "True"}]);
+    for (before, sockets, current, expected) in [
+        (json!([]), 1, 1, None),
+        (json!([]), 2, 1, Some("True")),
+        (pending.clone(), 2, 1, Some("True")),
+        (pending.clone(), 2, 2, None),
+        // Taken back after the guest got them.
+        (pending, 1, 2, Some("False")),
+        (json!([]), 1, 2, Some("False")),
+    ] {
+        let mut object = vmi("Running");
+        object["spec"]["domain"] =
+            json!({"cpu": {"sockets": sockets, "maxSockets": 4}, "devices": {}});
+        object["status"]["currentCPUTopology"] = json!({"sockets": current});
+        object["status"]["conditions"] = before;
+        let observed = observe(object, Some(pod("Running")));
+        let shown = status::render(&observed, &plan(&observed), &Done::default()).conditions;
+        let shown = shown
+            .iter()
+            .find(|one| one.type_.as_str() == "HotVCPUChange");
+        let status = shown.map(|one| one.status.as_str());
+        assert_eq!(status, expected, "{sockets} {current}");
+        let message = shown
+            .and_then(|one| one.message.as_deref())
+            .unwrap_or_default();
+        let is_explained = message.contains("until it is restarted");
+        assert_eq!(is_explained, expected == Some("False"), "{message}");
+    }
+}
