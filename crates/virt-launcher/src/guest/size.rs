@@ -23,7 +23,7 @@ pub(super) fn size(live: &LiveDomain) -> Option<GuestSize> {
 enum Change {
     Processors(u32),
     AttachMemory(String),
-    ChangeMemory(String),
+    ResizeMemory(String),
 }
 
 fn changes(live: &LiveDomain, plan: &ResizePlan) -> Vec<Change> {
@@ -33,7 +33,7 @@ fn changes(live: &LiveDomain, plan: &ResizePlan) -> Vec<Change> {
         None => (memory.requested > 0).then(|| Change::AttachMemory(memory.device.clone())),
         Some(device) if device.requested != memory.requested => device
             .with_request(memory.requested)
-            .map(Change::ChangeMemory),
+            .map(Change::ResizeMemory),
         Some(_) => None,
     });
     processors.into_iter().chain(memory).collect()
@@ -67,7 +67,7 @@ impl Guest {
             let done = match &change {
                 Change::Processors(count) => connection.set_vcpus(&domain, *count).await,
                 Change::AttachMemory(xml) => connection.attach_device(&domain, xml).await,
-                Change::ChangeMemory(xml) => connection.update_device(&domain, xml).await,
+                Change::ResizeMemory(xml) => connection.update_device(&domain, xml).await,
             };
             match done {
                 Ok(()) => tracing::info!(?change, "the running guest was resized"),
@@ -126,7 +126,7 @@ mod tests {
             assert_eq!(changes(&live(device), &plan), expected, "{device} {plan:?}");
         }
         let less = changes(&live(DEVICE), &plan(2, Some(0)));
-        let [Change::ChangeMemory(xml)] = &less[..] else {
+        let [Change::ResizeMemory(xml)] = &less[..] else {
             panic!("{less:?}");
         };
         assert!(xml.contains("<requested unit=\"b\">0</requested>"), "{xml}");
