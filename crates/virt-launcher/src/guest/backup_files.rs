@@ -89,13 +89,13 @@ impl Files {
         }
     }
 
-    /// Brings all files to disk, and the manifest last; returns their size.
+    /// Brings all files to disk, and the manifest last; returns their size, or `None` if the backup was cancelled.
     pub(super) fn settle(
         &self,
         guest: &settings::Guest,
         made: &Made,
         cancel: &CancellationToken,
-    ) -> io::Result<u64> {
+    ) -> io::Result<Option<u64>> {
         let mut total = 0_u64;
         let mut volumes = Vec::new();
         for volume in &self.volumes {
@@ -108,12 +108,15 @@ impl Files {
                 let message = format!("the copy of {volume} is not a qcow2 image");
                 return Err(io::Error::other(message));
             }
+            let Some(sum) = sha256(&file, cancel)? else {
+                return Ok(None);
+            };
             volumes.push(Entry {
                 volume: volume.clone(),
                 file: backup_file(volume),
                 bytes,
                 capacity: image.virtual_size,
-                sha256: sha256(&file, cancel)?,
+                sha256: Some(sum),
             });
         }
         failpoints::after("virt-launcher/backup/flush");
@@ -145,7 +148,7 @@ impl Files {
         fs::rename(&draft, self.directory.join(BACKUP_MANIFEST))?;
         flush_directory(&self.directory)?;
         failpoints::after("virt-launcher/backup/manifest");
-        Ok(total)
+        Ok(Some(total))
     }
 }
 
@@ -205,7 +208,12 @@ mod tests {
         copy(&files, "data");
         let bytes = fs::metadata(files.path("root")).unwrap().len();
         fs::write(files.directory.join(BACKUP_DRAFT), "half").unwrap();
-        assert_eq!(files.settle(&guest(), &made, &cancel).unwrap(), 2 * bytes);
+        let cancelled = CancellationToken::new();
+        cancelled.cancel();
+        assert_eq!(files.settle(&guest(), &made, &cancelled).unwrap(), None);
+        assert!(!manifest.exists());
+        let total = files.settle(&guest(), &made, &cancel).unwrap();
+        assert_eq!(total, Some(2 * bytes));
         let read: serde_json::Value =
             serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
         let sum = hex::encode(Sha256::digest(fs::read(files.path("root")).unwrap()));
@@ -223,7 +231,7 @@ mod tests {
             has_checkpoint: true,
             note: None,
         };
-        files.settle(&guest(), &made).unwrap();
+        files.settle(&guest(), &made, &cancel).unwrap();
         let read: serde_json::Value =
             serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
         let found = (&read["type"], &read["checkpoint"], &read["parent"]);

@@ -193,7 +193,10 @@ impl BackupRun {
                     .with_files(move |files| files.settle(&guest, &made, &cancel))
                     .await?;
                 let lineage = basis.lineage;
-                Ok(BackupStage::Done { bytes, lineage })
+                Ok(match bytes {
+                    Some(bytes) => BackupStage::Done { bytes, lineage },
+                    None => BackupStage::Cancelled,
+                })
             }
         }
     }
