@@ -5,6 +5,7 @@
 //! leaves a guest frozen.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use error_chain::error_chain;
@@ -78,6 +79,8 @@ pub(super) enum BackupError {
     Render(#[from] quick_xml::SeError),
     #[error("lay out the copy of a disk")]
     Layout(#[from] disk_image::BlueprintError),
+    #[error("something replaced the new copy of disk {0} in the claim")]
+    Replaced(String),
     #[error("QEMU could not copy the disks: {0}")]
     Job(String),
     #[error("write the backup to its storage")]
@@ -166,11 +169,12 @@ impl BackupRun {
 
     async fn back_up(&self, freezer: Freezer) -> Result<BackupStage, BackupError> {
         self.end_earlier().await?;
-        self.with_files(Files::prepare).await?;
+        let directory = Arc::new(self.with_files(Files::prepare).await?);
         self.remove_own_checkpoint().await?;
         let mut basis = self.basis().await?;
         let start = if let Some(parent) = basis.lineage.parent.clone() {
-            Start::Increment(self.prepare_increment(&mut basis, &parent).await?)
+            Start::Increment(self.prepare_increment(&mut basis, &parent, &directory)
+                    .await?)
         } else {
             let xml = backup_xml::render(&self.copies().await?)?;
             // What an earlier job has left would look like the end of this one.
@@ -190,7 +194,7 @@ impl BackupRun {
                 let lineage = basis.lineage.clone();
                 let made = Made { quiesced, lineage };
                 let bytes = self
-                    .with_files(move |files| files.settle(&guest, &made, &cancel))
+                    .with_files(move |files| files.settle(&directory, &guest, &made, &cancel))
                     .await?;
                 let lineage = basis.lineage;
                 Ok(match bytes {

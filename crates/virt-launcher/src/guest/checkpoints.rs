@@ -164,8 +164,23 @@ pub(super) fn is_job(name: &str) -> bool {
 /// The arguments of `blockdev-add` for the file of an increment.
 pub(super) fn target(number: usize, path: &str) -> Value {
     json!({
-        "driver": "qcow2", "node-name": job(number), "discard": "unmap",
+        "driver": "qcow2", "node-name": job(number), "discard": "unmap", "backing": null,
         "file": {"driver": "file", "filename": path},
+    })
+}
+
+/// Whether the node of a file has no other file, from the result of `query-named-block-nodes`: whoever may write to
+/// the claim can put a header into the file that names one.
+pub(super) fn is_alone(result: &Value, number: usize) -> bool {
+    let all = result.as_array().into_iter().flatten();
+    let own = job(number);
+    let mut found = all.filter(|node| node["node-name"] == own.as_str());
+    found.next().is_some_and(|node| {
+        let header = &node["image"]["format-specific"];
+        header["type"] == "qcow2"
+            && header["data"]["data-file"].is_null()
+            && node["backing_file"].is_null()
+            && node["encrypted"] != true
     })
 }
 
@@ -373,6 +388,26 @@ mod tests {
         ]});
         assert_eq!(found, expected);
         assert!(job(usize::MAX).len() < 40 && job(9999).len() <= 31);
+    }
+
+    #[test]
+    fn file_of_an_increment_names_no_other_file() {
+        let node = |header: &Value| {
+            let mut one = json!({"node-name": "ferrovirt-backup-3", "image": {"format-specific": header}});
+            merge(&mut one, &json!({"drv": "qcow2", "encrypted": false}));
+            json!([{"node-name": "libvirt-1-format"}, one])
+        };
+        let plain = json!({"type": "qcow2", "data": {"compat": "1.1"}});
+        let outside = json!({"type": "qcow2", "data": {"compat": "1.1", "data-file": "/d"}});
+        assert!(is_alone(&node(&plain), 3));
+        assert!(!is_alone(&node(&plain), 2), "it is not there");
+        assert!(!is_alone(&node(&outside), 3));
+        assert!(!is_alone(&node(&Value::Null), 3));
+        let mut overlay = node(&plain);
+        overlay[1]["backing_file"] = json!("/b");
+        assert!(!is_alone(&overlay, 3));
+        assert_eq!(target(3, "/f")["backing"], Value::Null);
+        assert!(target(3, "/f").as_object().unwrap().contains_key("backing"));
     }
 
     #[test]

@@ -4,13 +4,15 @@
 //! removed before the next one, and at the end.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs::File;
+use std::sync::Arc;
 
-use disk_image::{Blueprint, write_new};
+use disk_image::Blueprint;
 use launcher_channel::Lineage;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use super::backup_files::{create_copy, is_copy};
 use super::backup_manifest;
 use super::backup_run::{BackupError, BackupRun, CANCEL_LIMIT, Copied, Note, POLL, percent};
 use super::checkpoints::{self, Job, Node};
@@ -81,8 +83,7 @@ impl BackupRun {
     ) -> Result<Result<(), String>, BackupError> {
         let (name, guest_uid) = (parent.to_owned(), self.guest.uid.clone());
         let read = self.with_files(move |files| {
-            let claim = files.directory.parent().unwrap_or(Path::new("/"));
-            Ok(backup_manifest::read_chain(claim, &name, &guest_uid))
+            Ok(backup_manifest::read_chain(files.claim(), &name, &guest_uid))
         });
         Ok(match read.await? {
             Ok(manifest) => checkpoints::check(nodes, &manifest).map_err(|gap| gap.to_string()),
@@ -134,20 +135,40 @@ impl BackupRun {
         &self,
         basis: &mut Basis,
         parent: &str,
+        directory: &Arc<File>,
     ) -> Result<Value, BackupError> {
         for (number, (volume, node)) in basis.nodes.iter().enumerate() {
             let blueprint = Blueprint::empty(node.capacity)?;
+            let (held, name) = (Arc::clone(directory), volume.clone());
+            let file = self
+                .with_files(move |_| create_copy(&held, &name, &blueprint))
+                .await?;
             let path = self.files.path(volume);
-            let name = path.to_string_lossy().into_owned();
-            self.with_files(move |_| write_new(&path, &blueprint).map_err(std::io::Error::other))
+            let path = path.to_string_lossy();
+            self.qmp("blockdev-add", &checkpoints::target(number, &path))
                 .await?;
-            self.qmp("blockdev-add", &checkpoints::target(number, &name))
-                .await?;
+            // QEMU has opened it by its name.
+            let (held, name) = (Arc::clone(directory), volume.clone());
+            let is_copy = self.with_files(move |_| is_copy(&held, &name, &file));
+            if !is_copy.await? || !self.is_own_target(number).await? {
+                return Err(BackupError::Replaced(volume.clone()));
+            }
         }
         failpoints::after("virt-launcher/increment/targets");
         basis.lineage.has_checkpoint = true;
         let own = self.files.name();
         Ok(checkpoints::increment(&basis.nodes, parent, &own))
+    }
+
+    /// Whether QEMU writes to the new file alone, whatever its header said when QEMU read it.
+    async fn is_own_target(&self, number: usize) -> Result<bool, BackupError> {
+        let nodes = self.named_nodes().await?;
+        Ok(checkpoints::is_alone(&nodes, number))
+    }
+
+    async fn named_nodes(&self) -> Result<Value, BackupError> {
+        self.qmp("query-named-block-nodes", &json!({"flat": true}))
+            .await
     }
 
     pub(super) async fn begin_increment(&self, transaction: &Value) -> Result<(), BackupError> {
@@ -232,8 +253,7 @@ impl BackupRun {
             }
             sleep(POLL).await;
         }
-        let flat = json!({"flat": true});
-        let nodes = self.qmp("query-named-block-nodes", &flat).await?;
+        let nodes = self.named_nodes().await?;
         for node in checkpoints::targets(&nodes) {
             self.qmp("blockdev-del", &json!({"node-name": node}))
                 .await?;
