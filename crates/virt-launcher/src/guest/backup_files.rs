@@ -31,6 +31,8 @@ pub(super) struct Files {
 pub(super) struct Made {
     pub(super) quiesced: bool,
     pub(super) lineage: Lineage,
+    /// Of the manifest of the parent.
+    pub(super) parent_sha256: Option<String>,
 }
 
 impl Files {
@@ -130,6 +132,7 @@ impl Files {
             },
             checkpoint: made.lineage.has_checkpoint.then(|| self.name()),
             parent: made.lineage.parent.clone(),
+            parent_sha256: made.parent_sha256.clone(),
             namespace: guest.namespace.clone(),
             name: guest.name.clone(),
             uid: guest.uid.clone(),
@@ -176,7 +179,7 @@ fn settle_copy(
         volume: volume.to_owned(),
         file: name,
         bytes: metadata.len(),
-        capacity: image.virtual_size,
+        capacity: Some(image.virtual_size),
         sha256: Some(sum),
     }))
 }
@@ -259,9 +262,8 @@ mod tests {
             volumes: vec!["root".to_owned(), "data".to_owned()],
         };
         let held = files.prepare().unwrap();
-        let settle = |made: &Made, cancel: &CancellationToken| {
-            files.settle(&held, &guest(), made, cancel)
-        };
+        let settle =
+            |made: &Made, cancel: &CancellationToken| files.settle(&held, &guest(), made, cancel);
         copy(&files, "root");
         // A file is missing.
         let cancel = CancellationToken::new();
@@ -298,13 +300,12 @@ mod tests {
             has_checkpoint: true,
             note: None,
         };
+        made.parent_sha256 = Some("0a".to_owned());
         settle(&made, &cancel).unwrap();
         let read: serde_json::Value =
             serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
-        let found = (&read["type"], &read["checkpoint"], &read["parent"]);
-        let [kind, checkpoint, parent] =
-            ["Incremental", "b", "earlier"].map(|one| serde_json::json!(one));
-        assert_eq!(found, (&kind, &checkpoint, &parent));
+        let found = ["type", "checkpoint", "parent", "parentSha256"].map(|one| read[one].as_str());
+        assert_eq!(found, ["Incremental", "b", "earlier", "0a"].map(Some));
         files.discard().unwrap();
         assert!(!files.directory.exists());
         files.discard().unwrap();
@@ -395,7 +396,12 @@ mod tests {
         assert!(!files.directory.join("other").exists());
         fs::remove_file(files.path("root")).unwrap();
         let file = create_copy(&held, "root", &blueprint).unwrap();
-        assert_eq!(probe_file(&File::open(files.path("root")).unwrap()).unwrap().virtual_size, 1 << 20);
+        assert_eq!(
+            probe_file(&File::open(files.path("root")).unwrap())
+                .unwrap()
+                .virtual_size,
+            1 << 20
+        );
         assert!(is_copy(&held, "root", &file).unwrap());
         fs::rename(files.path("root"), files.path("moved")).unwrap();
         assert!(!is_copy(&held, "root", &file).unwrap());

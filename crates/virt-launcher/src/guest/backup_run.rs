@@ -173,8 +173,10 @@ impl BackupRun {
         self.remove_own_checkpoint().await?;
         let mut basis = self.basis().await?;
         let start = if let Some(parent) = basis.lineage.parent.clone() {
-            Start::Increment(self.prepare_increment(&mut basis, &parent, &directory)
-                    .await?)
+            Start::Increment(
+                self.prepare_increment(&mut basis, &parent, &directory)
+                    .await?,
+            )
         } else {
             let xml = backup_xml::render(&self.copies().await?)?;
             // What an earlier job has left would look like the end of this one.
@@ -192,7 +194,11 @@ impl BackupRun {
             Copied::Whole => {
                 let (guest, cancel) = (self.guest.clone(), self.cancel.clone());
                 let lineage = basis.lineage.clone();
-                let made = Made { quiesced, lineage };
+                let made = Made {
+                    quiesced,
+                    lineage,
+                    parent_sha256: basis.parent_sha256,
+                };
                 let bytes = self
                     .with_files(move |files| files.settle(&directory, &guest, &made, &cancel))
                     .await?;

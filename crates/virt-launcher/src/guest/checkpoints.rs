@@ -103,6 +103,10 @@ pub(super) enum Gap {
          migrated, or the disk was attached again"
     )]
     NotRecorded { disk: String, parent: String },
+    #[error(
+        "backup {0} does not say how large its disks were: a launcher of an earlier version made it"
+    )]
+    NoCapacity(String),
     #[error("disk {disk} was resized after backup {parent}")]
     Resized { disk: String, parent: String },
 }
@@ -124,7 +128,9 @@ pub(super) fn check(nodes: &BTreeMap<String, Node>, parent: &Manifest) -> Result
                 parent: name(),
             });
         }
-        if entries.get(disk) != Some(&node.capacity) {
+        let capacity = entries.get(disk).copied().flatten();
+        let capacity = capacity.ok_or_else(|| Gap::NoCapacity(name()))?;
+        if capacity != node.capacity {
             return Err(Gap::Resized {
                 disk: disk.clone(),
                 parent: name(),
@@ -293,7 +299,7 @@ mod tests {
             volume: (*volume).to_owned(),
             file: format!("{volume}.qcow2"),
             bytes: 1,
-            capacity: *capacity,
+            capacity: Some(*capacity),
             sha256: None,
         };
         Manifest {
@@ -301,6 +307,7 @@ mod tests {
             kind: Kind::Full,
             checkpoint: Some("p".to_owned()),
             parent: None,
+            parent_sha256: None,
             namespace: "n".to_owned(),
             name: "a".to_owned(),
             uid: "u".to_owned(),
@@ -354,6 +361,12 @@ mod tests {
         }
         let resized = check(&nodes, &parent(&[("ua-data", 512), ("ua-root", 1024)]));
         assert!(matches!(resized, Err(Gap::Resized { .. })), "{resized:?}");
+        let mut earlier = parent(&both);
+        earlier.volumes[1].capacity = None;
+        assert_eq!(
+            check(&nodes, &earlier),
+            Err(Gap::NoCapacity("p".to_owned()))
+        );
     }
 
     #[test]
@@ -393,7 +406,8 @@ mod tests {
     #[test]
     fn file_of_an_increment_names_no_other_file() {
         let node = |header: &Value| {
-            let mut one = json!({"node-name": "ferrovirt-backup-3", "image": {"format-specific": header}});
+            let mut one =
+                json!({"node-name": "ferrovirt-backup-3", "image": {"format-specific": header}});
             merge(&mut one, &json!({"drv": "qcow2", "encrypted": false}));
             json!([{"node-name": "libvirt-1-format"}, one])
         };

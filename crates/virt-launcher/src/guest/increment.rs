@@ -25,6 +25,8 @@ const ALIAS: &str = "ua-";
 #[derive(Debug)]
 pub(super) struct Basis {
     pub(super) lineage: Lineage,
+    /// Of the manifest of the parent.
+    pub(super) parent_sha256: Option<String>,
     /// The disks by volume, if the backup leaves a checkpoint.
     nodes: BTreeMap<String, Node>,
 }
@@ -51,6 +53,7 @@ impl BackupRun {
     pub(super) async fn basis(&self) -> Result<Basis, BackupError> {
         let mut basis = Basis {
             lineage: Lineage::default(),
+            parent_sha256: None,
             nodes: BTreeMap::new(),
         };
         if !self.plan.leaves_checkpoint {
@@ -66,7 +69,10 @@ impl BackupRun {
             return Ok(basis);
         };
         match self.check_parent(&parent, &basis.nodes).await? {
-            Ok(()) => basis.lineage.parent = Some(parent),
+            Ok(sha256) => {
+                basis.lineage.parent = Some(parent);
+                basis.parent_sha256 = Some(sha256);
+            }
             Err(why) => {
                 tracing::info!(why, "the backup has all blocks");
                 basis.lineage.note = Some(format!("all blocks are copied: {why}"));
@@ -75,18 +81,25 @@ impl BackupRun {
         Ok(basis)
     }
 
-    /// Why the backup cannot build on the parent, as the inner error.
+    /// The digest of the parent's manifest; why the backup cannot build on it, as the inner error.
     async fn check_parent(
         &self,
         parent: &str,
         nodes: &BTreeMap<String, Node>,
-    ) -> Result<Result<(), String>, BackupError> {
+    ) -> Result<Result<String, String>, BackupError> {
         let (name, guest_uid) = (parent.to_owned(), self.guest.uid.clone());
         let read = self.with_files(move |files| {
-            Ok(backup_manifest::read_chain(files.claim(), &name, &guest_uid))
+            Ok(backup_manifest::read_chain(
+                files.claim(),
+                &name,
+                &guest_uid,
+            ))
         });
         Ok(match read.await? {
-            Ok(manifest) => checkpoints::check(nodes, &manifest).map_err(|gap| gap.to_string()),
+            Ok(found) => match checkpoints::check(nodes, &found.manifest) {
+                Ok(()) => Ok(found.sha256),
+                Err(gap) => Err(gap.to_string()),
+            },
             Err(error) => Err(error.to_string()),
         })
     }
