@@ -41,6 +41,16 @@ pub fn kept_checkpoints(vmi: &VirtualMachineInstance) -> Vec<String> {
     names.take(MAX_CHECKPOINTS).map(str::to_owned).collect()
 }
 
+/// The checkpoint that the backup is to build on, or its own if it is to be full; `None` if it is of no tracker.
+///
+/// It is not in the status: virt-handler of a version that knows no checkpoints leaves there what it finds, and that
+/// would be taken for the result.
+pub fn requested_checkpoint(vmi: &VirtualMachineInstance) -> Option<&str> {
+    let all = vmi.metadata.annotations.as_ref()?;
+    let name = all.get(annotations::REQUESTED_CHECKPOINT)?;
+    (!name.is_empty()).then_some(name)
+}
+
 /// Long names are cut, and stay different by a hash.
 fn short(name: &str) -> Cow<'_, str> {
     if name.len() <= MAX_NAME {

@@ -37,7 +37,7 @@ pub use allocated_devices::{
 };
 pub use backup::{
     MAX_CHECKPOINTS, backed_up_volumes, backup_directory, backup_volume, is_backup_volume,
-    kept_checkpoints, last_backup,
+    kept_checkpoints, last_backup, requested_checkpoint,
 };
 pub use bootloader::Bootloader;
 pub use claimed_device::{

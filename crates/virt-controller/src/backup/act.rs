@@ -248,6 +248,10 @@ fn begin_patch(observed: &Observed) -> Value {
         kubevirt_api::annotations::KEPT_CHECKPOINTS.to_owned(),
         json!(kept),
     );
+    annotations.insert(
+        kubevirt_api::annotations::REQUESTED_CHECKPOINT.to_owned(),
+        json!(checkpoint),
+    );
     json!({"metadata": {"annotations": annotations}, "status": {"changedBlockTracking": {
         "state": tracking_state(observed),
         "backupStatus": {
@@ -258,7 +262,7 @@ fn begin_patch(observed: &Observed) -> Value {
             "completed": null,
             "failed": null,
             "backupMsg": null,
-            "checkpointName": checkpoint,
+            "checkpointName": null,
             "volumes": null,
         },
     }}})
