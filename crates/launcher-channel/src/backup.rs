@@ -72,6 +72,9 @@ pub struct BackupReport {
     /// `None` until it is known.
     #[serde(default)]
     pub quiesce: Option<Quiesce>,
+    /// What there is to say about one that is running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 impl BackupReport {

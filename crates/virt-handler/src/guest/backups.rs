@@ -165,9 +165,10 @@ pub(super) fn advance(
         status.quiesce_status = Some(quiesce_status(quiesce).as_str().to_owned());
     }
     match &report.stage {
-        BackupStage::Running { percent: 0 } => status.backup_msg = None,
         BackupStage::Running { percent } => {
-            status.backup_msg = Some(format!("{percent} % of the data is copied"));
+            let copied = (*percent > 0).then(|| format!("{percent} % of the data is copied"));
+            let parts: Vec<String> = copied.into_iter().chain(report.detail.clone()).collect();
+            status.backup_msg = (!parts.is_empty()).then(|| parts.join("; "));
         }
         BackupStage::Done { bytes, lineage } => {
             let is_tracked = requested_checkpoint(vmi).is_some();
@@ -342,6 +343,7 @@ mod tests {
             plan,
             stage,
             quiesce: Some(quiesce),
+            detail: None,
         };
         GuestState {
             backup: Some(Box::new(report)),
@@ -383,6 +385,14 @@ mod tests {
         assert_eq!(found["backupMsg"], "30 % of the data is copied");
         assert_eq!(found["quiesceStatus"], Value::Null);
         assert_eq!(found["completed"], Value::Null);
+        for (percent, expected) in [
+            (0, "it began again"),
+            (30, "30 % of the data is copied; it began again"),
+        ] {
+            let mut again = running(percent);
+            again.backup.as_mut().unwrap().detail = Some("it began again".to_owned());
+            assert_eq!(next(&before, &again)["backupMsg"], expected);
+        }
 
         let found = next(&before, &own(done()));
         let expected = json!({

@@ -33,13 +33,20 @@ const STEP: u64 = 10;
 /// The prefix of the alias of a device that the user named.
 const ALIAS: &str = "ua-";
 
+/// The last phase of a backup.
+const CHECKSUMS: &str = "all is copied, and checksums of the files are computed";
+
 /// What a backup reports.
 #[derive(Debug)]
 pub(super) enum Note {
     Quiesced(Quiesce),
     Percent(u8),
-    /// `None` if it was interrupted.
-    Ended(Option<BackupStage>),
+    /// What it does, besides copying.
+    Detail(&'static str),
+    /// With the reason, if it was interrupted.
+    Ended(Result<BackupStage, String>),
+    /// What an earlier backup had left in QEMU was to be ended.
+    Cleared(Result<(), BackupError>),
 }
 
 /// Who freezes the guest's file systems.
@@ -69,6 +76,8 @@ pub(super) enum BackupError {
     Qmp(#[from] QmpError),
     #[error("an earlier job on the guest's disks does not end")]
     Earlier,
+    #[error("QEMU has ended its copy and does not close the file; restart or migrate the VM")]
+    Open(#[source] QmpError),
     #[error("the guest has no disk that can be copied")]
     NoDisk,
     #[error("the guest has no disk of volume {0}")]
@@ -122,10 +131,10 @@ impl BackupRun {
             None => self.end_earlier().await.map(|()| BackupStage::Cancelled),
         };
         let stage = match made {
-            Ok(stage) => Some(stage),
+            Ok(stage) => Ok(stage),
             Err(error) => self.end_of(&error).await,
         };
-        if matches!(stage, Some(BackupStage::Failed(_) | BackupStage::Cancelled)) {
+        if matches!(stage, Ok(BackupStage::Failed(_) | BackupStage::Cancelled)) {
             self.discard().await;
         }
         self.note(Note::Ended(stage)).await;
@@ -148,23 +157,27 @@ impl BackupRun {
         }
     }
 
-    /// The end of a backup that met an error; `None` while its job may still write.
-    async fn end_of(&self, error: &BackupError) -> Option<BackupStage> {
-        let left = if error.interrupts() {
-            Some(error_chain(error))
-        } else {
-            let ended = self.end_earlier().await;
-            ended.err().map(|left| error_chain(&left))
+    /// The end of a backup that met an error; the reason while its job may still write.
+    async fn end_of(&self, error: &BackupError) -> Result<BackupStage, String> {
+        let left = match error {
+            error if error.interrupts() => Some(error_chain(error)),
+            BackupError::Open(_) => None,
+            _ => match self.end_earlier().await {
+                // Nothing writes to it any more.
+                Ok(()) | Err(BackupError::Open(_)) => None,
+                Err(left) => Some(error_chain(&left)),
+            },
         };
+        let why = error_chain(error);
         if let Some(left) = left {
             tracing::warn!(
-                error = error_chain(error),
+                error = why,
                 left,
                 "a backup was interrupted, and its job may still run"
             );
-            return None;
+            return Err(why);
         }
-        Some(BackupStage::Failed(error_chain(error)))
+        Ok(BackupStage::Failed(why))
     }
 
     async fn back_up(&self, freezer: Freezer) -> Result<BackupStage, BackupError> {
@@ -192,6 +205,7 @@ impl BackupRun {
         match copied {
             Copied::Cancelled => Ok(BackupStage::Cancelled),
             Copied::Whole => {
+                self.note(Note::Detail(CHECKSUMS)).await;
                 let (guest, cancel) = (self.guest.clone(), self.cancel.clone());
                 let lineage = basis.lineage.clone();
                 let made = Made {
@@ -217,7 +231,7 @@ impl BackupRun {
         loop {
             let job = self.connection.disk_job(&self.domain).await?;
             if job.phase != JobPhase::Running {
-                return self.end_increment().await;
+                return self.qemu().end_jobs().await;
             }
             if Instant::now() >= deadline {
                 return Err(BackupError::Earlier);
@@ -409,6 +423,7 @@ mod tests {
             (BackupError::Libvirt(libvirt::Error::Closed), true),
             (BackupError::Libvirt(timed_out), true),
             (BackupError::Earlier, true),
+            (BackupError::Open(QmpError::Malformed("c")), false),
             (BackupError::NoDisk, false),
             (BackupError::Job("no space".to_owned()), false),
         ] {

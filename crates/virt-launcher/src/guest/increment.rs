@@ -10,13 +10,13 @@ use std::sync::Arc;
 use disk_image::Blueprint;
 use launcher_channel::Lineage;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::backup_files::{create_copy, is_copy};
 use super::backup_manifest;
-use super::backup_run::{BackupError, BackupRun, CANCEL_LIMIT, Copied, Note, POLL, percent};
+use super::backup_run::{BackupError, BackupRun, Copied, Note, POLL, percent};
+use super::block_jobs::Qemu;
 use super::checkpoints::{self, Job, Node};
-use super::qmp;
 
 /// The prefix of the alias of a device that the user named.
 const ALIAS: &str = "ua-";
@@ -32,10 +32,15 @@ pub(super) struct Basis {
 }
 
 impl BackupRun {
+    pub(super) fn qemu(&self) -> Qemu {
+        Qemu {
+            connection: self.connection.clone(),
+            domain: self.domain.clone(),
+        }
+    }
+
     async fn qmp(&self, name: &'static str, arguments: &Value) -> Result<Value, BackupError> {
-        let command = qmp::command(name, arguments);
-        let answer = self.connection.monitor(&self.domain, &command).await?;
-        Ok(qmp::result(name, &answer)?)
+        self.qemu().run(name, arguments).await
     }
 
     /// The disks of the backup as QEMU has them open.
@@ -175,13 +180,8 @@ impl BackupRun {
 
     /// Whether QEMU writes to the new file alone, whatever its header said when QEMU read it.
     async fn is_own_target(&self, number: usize) -> Result<bool, BackupError> {
-        let nodes = self.named_nodes().await?;
+        let nodes = self.qemu().named_nodes().await?;
         Ok(checkpoints::is_alone(&nodes, number))
-    }
-
-    async fn named_nodes(&self) -> Result<Value, BackupError> {
-        self.qmp("query-named-block-nodes", &json!({"flat": true}))
-            .await
     }
 
     pub(super) async fn begin_increment(&self, transaction: &Value) -> Result<(), BackupError> {
@@ -189,17 +189,11 @@ impl BackupRun {
         Ok(())
     }
 
-    async fn jobs(&self) -> Result<Vec<Job>, BackupError> {
-        Ok(checkpoints::jobs(
-            self.qmp("query-jobs", &json!({})).await?,
-        )?)
-    }
-
     /// Follows the jobs until all have ended, and has QEMU close the files.
     pub(super) async fn follow_increment(&self) -> Result<Copied, BackupError> {
         let mut reported = 0;
         loop {
-            let jobs = match self.jobs().await {
+            let jobs = match self.qemu().jobs().await {
                 // QEMU waits for its storage, and copies on after that.
                 Err(BackupError::Libvirt(libvirt::Error::TimedOut { .. }))
                     if !self.cancel.is_cancelled() =>
@@ -210,7 +204,7 @@ impl BackupRun {
                 jobs => jobs?,
             };
             if self.cancel.is_cancelled() {
-                self.end_increment().await?;
+                self.qemu().end_jobs().await?;
                 return Ok(Copied::Cancelled);
             }
             if jobs.len() != self.files.volumes.len() {
@@ -236,41 +230,8 @@ impl BackupRun {
                 () = sleep(POLL) => {}
             }
         }
-        self.end_increment().await?;
+        self.qemu().end_jobs().await?;
         failpoints::after("virt-launcher/increment/close");
         Ok(Copied::Whole)
-    }
-
-    /// Ends all jobs of increments, whoever has begun them, and has QEMU close their files.
-    pub(super) async fn end_increment(&self) -> Result<(), BackupError> {
-        let deadline = Instant::now() + CANCEL_LIMIT;
-        loop {
-            let jobs = self.jobs().await?;
-            if jobs.is_empty() {
-                break;
-            }
-            if Instant::now() >= deadline {
-                return Err(BackupError::Earlier);
-            }
-            for job in jobs {
-                let name = if job.has_ended() {
-                    "job-dismiss"
-                } else {
-                    "job-cancel"
-                };
-                match self.qmp(name, &json!({"id": job.id})).await {
-                    // It has changed its state meanwhile.
-                    Err(BackupError::Qmp(error)) => tracing::info!(%error, "a job goes on"),
-                    done => drop(done?),
-                }
-            }
-            sleep(POLL).await;
-        }
-        let nodes = self.named_nodes().await?;
-        for node in checkpoints::targets(&nodes) {
-            self.qmp("blockdev-del", &json!({"node-name": node}))
-                .await?;
-        }
-        Ok(())
     }
 }
