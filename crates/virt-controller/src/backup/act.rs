@@ -6,7 +6,7 @@ use kube::Api;
 use kubevirt_api::backup::{QuiesceStatus, VirtualMachineBackup, VirtualMachineBackupTracker};
 use kubevirt_api::finalizers;
 use kubevirt_api::vmi::{UtilityVolume, UtilityVolumeType};
-use model::backup_directory;
+use model::{REQUESTED_CHECKPOINT, backup_directory};
 use reasons::Reason;
 use reconcile::{EventType, Key, WriteError, apply_reported, merge, merge_status};
 use serde_json::{Value, json};
@@ -248,10 +248,7 @@ fn begin_patch(observed: &Observed) -> Value {
         kubevirt_api::annotations::KEPT_CHECKPOINTS.to_owned(),
         json!(kept),
     );
-    annotations.insert(
-        kubevirt_api::annotations::REQUESTED_CHECKPOINT.to_owned(),
-        json!(checkpoint),
-    );
+    annotations.insert(REQUESTED_CHECKPOINT.to_owned(), json!(checkpoint));
     json!({"metadata": {"annotations": annotations}, "status": {"changedBlockTracking": {
         "state": tracking_state(observed),
         "backupStatus": {

@@ -246,7 +246,7 @@ mod tests {
 
     /// A copy of a disk of one MiB.
     fn copy(files: &Files, volume: &str) {
-        let image = disk_image::Blueprint::empty(1 << 20).unwrap();
+        let image = Blueprint::empty(1 << 20).unwrap();
         disk_image::write_new(&files.path(volume), &image).unwrap();
     }
 

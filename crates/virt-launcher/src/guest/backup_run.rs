@@ -34,7 +34,7 @@ const STEP: u64 = 10;
 const ALIAS: &str = "ua-";
 
 /// The last phase of a backup.
-const CHECKSUMS: &str = "all is copied, and checksums of the files are computed";
+const CHECKSUMS: &str = "checksums of the files are computed";
 
 /// What a backup reports.
 #[derive(Debug)]
