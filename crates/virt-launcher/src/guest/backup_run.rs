@@ -11,7 +11,7 @@ use std::time::Duration;
 use error_chain::error_chain;
 use launcher_channel::{AgentQuestion, BackupPlan, BackupStage, Quiesce};
 use libvirt::{Connection, Domain, JobPhase};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -66,6 +66,7 @@ pub(super) struct BackupRun {
     pub(super) files: Files,
     pub(super) notes: mpsc::Sender<Note>,
     pub(super) cancel: CancellationToken,
+    pub(super) turn: Arc<Mutex<()>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +127,7 @@ enum Start {
 
 impl BackupRun {
     pub(super) async fn make(self, freezer: Option<Freezer>) {
+        let _turn = self.turn.lock().await;
         let made = match freezer {
             Some(freezer) => self.back_up(freezer).await,
             None => self.end_earlier().await.map(|()| BackupStage::Cancelled),

@@ -7,9 +7,11 @@
 //! launcher has interrupted, or whose job does not end, is reported as neither: the handler requests it again, and it
 //! begins anew, or cancels it.
 
+use std::sync::Arc;
+
 use error_chain::error_chain;
 use launcher_channel::{BackupPlan, BackupReport, BackupStage, DomainState, Quiesce};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::agent_link::AgentLink;
@@ -31,6 +33,8 @@ pub(super) struct Backups {
     /// The last one that was interrupted, and why.
     interrupted: Option<(BackupPlan, String)>,
     pub(super) leftovers: Leftovers,
+    /// Whose turn it is to begin and end jobs in QEMU.
+    pub(super) turn: Arc<Mutex<()>>,
     /// Cancels the backup that is in progress.
     cancel: CancellationToken,
     sender: mpsc::Sender<Note>,
@@ -45,6 +49,7 @@ impl Backups {
         Self {
             report: last.filter(|report| !report.stage.is_running()),
             interrupted: None,
+            turn: Arc::default(),
             leftovers: if has_started {
                 Leftovers::Unknown
             } else {
@@ -128,7 +133,7 @@ impl Guest {
         let Some(path) = plan.path() else {
             return Err(Refusal::BadBackup(plan.directory));
         };
-        if self.backups.is_running() || self.backups.leftovers == Leftovers::Ending {
+        if self.backups.is_running() {
             return Err(Refusal::BackingUp);
         }
         if self.dumps.is_running() {
@@ -157,6 +162,7 @@ impl Guest {
             },
             plan: plan.clone(),
             notes: self.backups.sender.clone(),
+            turn: Arc::clone(&self.backups.turn),
             cancel: cancel.clone(),
         };
         self.backups.cancel = cancel;

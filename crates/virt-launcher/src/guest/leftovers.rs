@@ -3,6 +3,7 @@
 //! **Invariant**: until it is known that there is none, the guest does not migrate, is not dumped, and loses no disk:
 //! libvirt does not know these jobs and would not refuse that.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use error_chain::error_chain;
@@ -46,7 +47,9 @@ impl Guest {
                 self.backups.leftovers = Leftovers::Ending;
                 let sender = self.backups.sender();
                 let qemu = Qemu { connection, domain };
+                let turn = Arc::clone(&self.backups.turn);
                 self.tasks.spawn(async move {
+                    let _turn = turn.lock().await;
                     let note = Note::Cleared(qemu.end_jobs().await);
                     if sender.send(note).await.is_err() {
                         tracing::info!("leftovers of a backup ended, and so has the guest's task");
