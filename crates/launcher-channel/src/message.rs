@@ -354,7 +354,7 @@ mod tests {
     fn texts_of_a_backup_are_bounded() {
         let long = "ä".repeat(MAX_TEXT + 1);
         let report = BackupReport {
-            plan: crate::BackupPlan::default(),
+            plan: BackupPlan::default(),
             stage: BackupStage::Failed(long.clone()),
             quiesce: Some(Quiesce::Failed(long.clone())),
             detail: Some(long),
