@@ -37,6 +37,11 @@ pub fn write_new(path: &Path, blueprint: &Blueprint) -> Result<(), FileError> {
         .create_new(true)
         .mode(0o600)
         .open(path)?;
+    write_to(&file, blueprint)
+}
+
+/// Writes the image to an empty file.
+pub fn write_to(file: &File, blueprint: &Blueprint) -> Result<(), FileError> {
     let layout = blueprint.layout();
     file.set_len(layout.length)?;
     for (at, bytes) in layout.pieces() {

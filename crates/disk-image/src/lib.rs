@@ -16,7 +16,7 @@ mod probe;
 mod raw;
 
 pub use blueprint::{BackingFile, Blueprint, BlueprintError};
-pub use file::{FileError, probe_file, write_new};
+pub use file::{FileError, probe_file, write_new, write_to};
 pub use probe::{Description, Format, PROBE_LENGTH, ProbeError, Refusal, SECTOR, probe};
 pub use raw::{RawSize, TooSmall};
 

@@ -8,6 +8,9 @@ use crate::HOTPLUG_DISKS;
 pub const BACKUP_MANIFEST: &str = "backup.json";
 /// A manifest that is not complete.
 pub const BACKUP_DRAFT: &str = ".backup.json.new";
+/// The most increments that build on one full backup, which is a chain of one directory more. QEMU opens no chain of
+/// more than 200 files.
+pub const MAX_INCREMENTS: usize = 100;
 /// The longest name of a directory or a file.
 const MAX_NAME: usize = 255;
 
@@ -50,9 +53,14 @@ pub fn backup_file(volume: &str) -> String {
     format!("{volume}.qcow2")
 }
 
-/// Whether it is the name of one directory or file, and of none that is hidden.
+/// Whether it is the name of one directory or file, and of none that is hidden. Messages have it, too: no control
+/// characters.
 pub fn is_plain_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= MAX_NAME && !name.contains('/') && !name.starts_with('.')
+    let is_text = |one: char| one != '/' && !one.is_control();
+    !name.is_empty()
+        && name.len() <= MAX_NAME
+        && !name.starts_with('.')
+        && name.chars().all(is_text)
 }
 
 /// The last backup as the launcher sees it.
@@ -64,6 +72,9 @@ pub struct BackupReport {
     /// `None` until it is known.
     #[serde(default)]
     pub quiesce: Option<Quiesce>,
+    /// What there is to say about one that is running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 impl BackupReport {
@@ -136,6 +147,8 @@ mod tests {
             ("v", "", "root", false),
             ("v", "../d", "root", false),
             ("v", ".d", "root", false),
+            ("v", "d\n", "root", false),
+            ("v", "d", "r\u{1b}oot", false),
             ("v", "d", "../root", false),
             ("v", "d", "", false),
         ] {

@@ -23,8 +23,8 @@ pub use agent::{
     AgentQuestion, AgentReport, AgentUser,
 };
 pub use backup::{
-    BACKUP_DRAFT, BACKUP_MANIFEST, BackupPlan, BackupReport, BackupStage, Lineage, Quiesce,
-    backup_file, is_plain_name,
+    BACKUP_DRAFT, BACKUP_MANIFEST, BackupPlan, BackupReport, BackupStage, Lineage, MAX_INCREMENTS,
+    Quiesce, backup_file, is_plain_name,
 };
 pub use content::{MAX_PART, Part};
 pub use dump::{DUMP_SUFFIX, DumpPlan, DumpReport, DumpStage, SAVED_SUFFIX};

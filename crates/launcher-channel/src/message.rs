@@ -253,6 +253,7 @@ impl GuestState {
             backup.plan.disks.iter_mut().for_each(cut);
             backup.plan.parent.iter_mut().for_each(cut);
             backup.plan.kept_checkpoints.clear();
+            backup.detail.iter_mut().for_each(cut);
             match &mut backup.stage {
                 BackupStage::Failed(message) => cut(message),
                 BackupStage::Done { lineage, .. } => {
@@ -348,6 +349,26 @@ pub enum StopReason {
 mod tests {
     use super::*;
     use crate::{AgentInterface, AgentOs};
+
+    #[test]
+    fn texts_of_a_backup_are_bounded() {
+        let long = "ä".repeat(MAX_TEXT + 1);
+        let report = BackupReport {
+            plan: BackupPlan::default(),
+            stage: BackupStage::Failed(long.clone()),
+            quiesce: Some(Quiesce::Failed(long.clone())),
+            detail: Some(long),
+        };
+        let state = GuestState {
+            backup: Some(Box::new(report)),
+            ..GuestState::default()
+        };
+        let cut = "ä".repeat(MAX_TEXT);
+        let found = state.bounded().backup.unwrap();
+        assert_eq!(found.stage, BackupStage::Failed(cut.clone()));
+        assert_eq!(found.quiesce, Some(Quiesce::Failed(cut.clone())));
+        assert_eq!(found.detail, Some(cut));
+    }
 
     #[test]
     fn oversized_state_is_truncated() {

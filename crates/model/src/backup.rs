@@ -15,6 +15,8 @@ use crate::{Guest, Storage, Target};
 const VOLUME_SUFFIX: &str = "-backup-target-pvc";
 /// Bytes of the name of a backup in other names, which are names of directories, too.
 const MAX_NAME: usize = 200;
+/// An annotation of VMIs: the checkpoint that the backup of a tracker is to build on, or its own if it is to be full.
+pub const REQUESTED_CHECKPOINT: &str = "ferrovirt.io/requested-checkpoint";
 /// The most checkpoints of a guest that is backed up, besides the one that is made: each takes memory of QEMU.
 pub const MAX_CHECKPOINTS: usize = 16;
 /// Digits of the hash of a longer name.
@@ -39,6 +41,16 @@ pub fn kept_checkpoints(vmi: &VirtualMachineInstance) -> Vec<String> {
     let names = all.flat_map(|(_, value)| value.split(','));
     let names = names.filter(|name| !name.is_empty());
     names.take(MAX_CHECKPOINTS).map(str::to_owned).collect()
+}
+
+/// The checkpoint that the backup is to build on, or its own if it is to be full; `None` if it is of no tracker.
+///
+/// It is not in the status: virt-handler of a version that knows no checkpoints leaves there what it finds, and that
+/// would be taken for the result.
+pub fn requested_checkpoint(vmi: &VirtualMachineInstance) -> Option<&str> {
+    let all = vmi.metadata.annotations.as_ref()?;
+    let name = all.get(REQUESTED_CHECKPOINT)?;
+    (!name.is_empty()).then_some(name)
 }
 
 /// Long names are cut, and stay different by a hash.

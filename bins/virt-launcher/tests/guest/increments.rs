@@ -152,9 +152,14 @@ fn content(pod: &Bundle) -> Content {
 /// Puts the chain together by the manifests, whose files have no backing file, and compares it with the disks.
 /// Changes the files: call it for all backups of a chain in order, in the end.
 fn check(pod: &Bundle, directory: &str, expected: &Content) {
-    let parent = manifest(pod, directory)["parent"]
-        .as_str()
-        .map(str::to_owned);
+    let own = manifest(pod, directory);
+    let parent = own["parent"].as_str().map(str::to_owned);
+    let digest = parent.as_ref().map(|parent| {
+        let path = path(pod, &plan(parent)).join(BACKUP_MANIFEST);
+        let sum = Command::new("sha256sum").arg(path).output().unwrap();
+        String::from_utf8(sum.stdout).unwrap()[..64].to_owned()
+    });
+    assert_eq!(own["parentSha256"].as_str(), digest.as_deref());
     for (disk, expected) in DISKS.iter().zip(expected) {
         let file = copy(pod, directory, disk);
         let output = Command::new("qemu-img")

@@ -6,7 +6,7 @@ use kube::Api;
 use kubevirt_api::backup::{QuiesceStatus, VirtualMachineBackup, VirtualMachineBackupTracker};
 use kubevirt_api::finalizers;
 use kubevirt_api::vmi::{UtilityVolume, UtilityVolumeType};
-use model::backup_directory;
+use model::{REQUESTED_CHECKPOINT, backup_directory};
 use reasons::Reason;
 use reconcile::{EventType, Key, WriteError, apply_reported, merge, merge_status};
 use serde_json::{Value, json};
@@ -248,6 +248,7 @@ fn begin_patch(observed: &Observed) -> Value {
         kubevirt_api::annotations::KEPT_CHECKPOINTS.to_owned(),
         json!(kept),
     );
+    annotations.insert(REQUESTED_CHECKPOINT.to_owned(), json!(checkpoint));
     json!({"metadata": {"annotations": annotations}, "status": {"changedBlockTracking": {
         "state": tracking_state(observed),
         "backupStatus": {
@@ -258,7 +259,7 @@ fn begin_patch(observed: &Observed) -> Value {
             "completed": null,
             "failed": null,
             "backupMsg": null,
-            "checkpointName": checkpoint,
+            "checkpointName": null,
             "volumes": null,
         },
     }}})

@@ -89,7 +89,8 @@ impl Observed {
         latest(self.tracker.as_deref()?)?.name.as_deref()
     }
 
-    /// The checkpoint that the backup has made, if the report has one: that of its directory.
+    /// The checkpoint that the backup has made, if the report has one: that of its directory. Only a virt-handler that
+    /// knows checkpoints writes the field.
     pub(super) fn own_checkpoint(&self) -> Option<BackupCheckpoint> {
         let report = self
             .report()

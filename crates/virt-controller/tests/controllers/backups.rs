@@ -56,6 +56,12 @@ async fn report(cluster: &TestCluster) -> Value {
     vmi["status"]["changedBlockTracking"]["backupStatus"].clone()
 }
 
+/// The checkpoint that is requested of virt-handler.
+async fn requested(cluster: &TestCluster) -> Value {
+    let vmi = json!(cluster.vmis().get("a").await.unwrap());
+    vmi["metadata"]["annotations"]["ferrovirt.io/requested-checkpoint"].clone()
+}
+
 /// Reports, as virt-handler does.
 async fn write(cluster: &TestCluster, members: Value) {
     let patch = json!({"status": {"changedBlockTracking": {"state": "", "backupStatus": members}}});
@@ -271,7 +277,8 @@ async fn back_up_tracked(
     let request = report(cluster).await;
     let start: Time = serde_json::from_value(request["startTimestamp"].clone()).unwrap();
     let own = model::backup_directory("nightly", &start);
-    let requested = request["checkpointName"].clone();
+    assert_eq!(request["checkpointName"], Value::Null, "it is the result");
+    let requested = requested(cluster).await;
     let done = json!({
         "completed": true, "backupMsg": "directory d", "volumes": [{"volumeName": "root"}],
         "checkpointName": reported(&own, &requested),

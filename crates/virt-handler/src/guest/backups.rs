@@ -23,6 +23,7 @@ use launcher_channel::{
 };
 use model::{
     Guest, backed_up_volumes, backup_directory, backup_volume, kept_checkpoints, last_backup,
+    requested_checkpoint,
 };
 use reasons::Reason;
 
@@ -164,12 +165,13 @@ pub(super) fn advance(
         status.quiesce_status = Some(quiesce_status(quiesce).as_str().to_owned());
     }
     match &report.stage {
-        BackupStage::Running { percent: 0 } => status.backup_msg = None,
         BackupStage::Running { percent } => {
-            status.backup_msg = Some(format!("{percent} % of the data is copied"));
+            let copied = (*percent > 0).then(|| format!("{percent} % of the data is copied"));
+            let parts: Vec<String> = copied.into_iter().chain(report.detail.clone()).collect();
+            status.backup_msg = (!parts.is_empty()).then(|| parts.join("; "));
         }
         BackupStage::Done { bytes, lineage } => {
-            let is_tracked = status.checkpoint_name.is_some();
+            let is_tracked = requested_checkpoint(vmi).is_some();
             status.checkpoint_name = checkpoint(lineage, &report.plan.directory);
             let volumes = report.plan.disks.iter();
             let info = |volume: &String| VirtualMachineInstanceBackupVolumeInfo {
@@ -257,8 +259,7 @@ fn plan(
     let name = status.backup_name.as_deref().unwrap_or_default();
     let disks = backed_up_volumes(&Guest::of(vmi), |volume| state.disks.contains_key(volume));
     let directory = backup_directory(name, &start);
-    // Before the end, the field is the request: the checkpoint to build on, or that of the backup itself.
-    let checkpoint = status.checkpoint_name.clone();
+    let checkpoint = requested_checkpoint(vmi).map(str::to_owned);
     let checkpoint = checkpoint.filter(|_| shared_disk(vmi, &disks).is_none());
     BackupPlan {
         volume: volume.to_owned(),
@@ -299,6 +300,7 @@ fn is_own_claim(vmi: &VirtualMachineInstance, volume: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use kubevirt_api::annotations;
     use serde_json::{Value, json};
 
     use super::*;
@@ -341,6 +343,7 @@ mod tests {
             plan,
             stage,
             quiesce: Some(quiesce),
+            detail: None,
         };
         GuestState {
             backup: Some(Box::new(report)),
@@ -382,6 +385,14 @@ mod tests {
         assert_eq!(found["backupMsg"], "30 % of the data is copied");
         assert_eq!(found["quiesceStatus"], Value::Null);
         assert_eq!(found["completed"], Value::Null);
+        for (percent, expected) in [
+            (0, "it began again"),
+            (30, "30 % of the data is copied; it began again"),
+        ] {
+            let mut again = running(percent);
+            again.backup.as_mut().unwrap().detail = Some("it began again".to_owned());
+            assert_eq!(next(&before, &again)["backupMsg"], expected);
+        }
 
         let found = next(&before, &own(done()));
         let expected = json!({
@@ -410,17 +421,19 @@ mod tests {
         }
     }
 
-    /// The field is the request before the end, and the result after it.
+    /// The annotation is the request, and the field of the status the result.
     #[test]
     fn checkpoint_is_requested_and_reported() {
         let (volume, own, parent) = (backup_volume("b"), DIRECTORY, "a-20261126-030000");
         let requests = |checkpoint: &str| {
-            let mut status = requested();
-            status["checkpointName"] = json!(checkpoint);
-            let mut vmi = vmi("c", &status);
+            let mut vmi = vmi("c", &requested());
             let kept = format!("x,{parent},");
-            let annotation = (kubevirt_api::annotations::KEPT_CHECKPOINTS.to_owned(), kept);
-            vmi.metadata.annotations = Some([annotation].into());
+            let annotations = [
+                (annotations::KEPT_CHECKPOINTS, kept.as_str()),
+                (model::REQUESTED_CHECKPOINT, checkpoint),
+            ];
+            let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            vmi.metadata.annotations = Some(annotations.into());
             vmi
         };
         for (requested, expected) in [(own, None), (parent, Some(parent.to_owned()))] {
@@ -468,6 +481,13 @@ mod tests {
         assert_eq!(found, own);
         assert_eq!(message, format!("{whole}; why"));
         assert_eq!(ended(None, false, Some("why")).0, Value::Null);
+        // A request of virt-controller of an earlier version.
+        let mut status = requested();
+        status["checkpointName"] = json!(parent);
+        let vmi = vmi("c", &status);
+        let begun = begun(&vmi, &volume).unwrap();
+        let plan = plan(&vmi, &volume, begun, &GuestState::default());
+        assert!(!plan.leaves_checkpoint && plan.parent.is_none());
     }
 
     #[test]

@@ -8,16 +8,15 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use container_disk::beneath;
-use launcher_channel::{BACKUP_MANIFEST, is_plain_name};
+use launcher_channel::{BACKUP_MANIFEST, MAX_INCREMENTS, is_plain_name};
 use rustix::fs::{AtFlags, statat};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 /// The version of the form of a manifest.
 pub(super) const VERSION: u32 = 1;
 /// The longest manifest that is read: of a thousand disks.
 const MAX_LENGTH: u64 = 1 << 20;
-/// The most increments that build on one full backup. QEMU opens no chain of more than 200 files.
-pub(super) const MAX_INCREMENTS: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Kind {
@@ -37,6 +36,9 @@ pub(super) struct Manifest {
     pub(super) checkpoint: Option<String>,
     /// The directory, in the same claim, of the backup that this one builds on.
     pub(super) parent: Option<String>,
+    /// Of the parent's manifest: another backup may get the name of its directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) parent_sha256: Option<String>,
     pub(super) namespace: String,
     pub(super) name: String,
     /// Of the VMI: a restarted guest has another one.
@@ -53,8 +55,9 @@ pub(super) struct Entry {
     pub(super) file: String,
     /// Of the file.
     pub(super) bytes: u64,
-    /// Of the disk.
-    pub(super) capacity: u64,
+    /// Of the disk. Launchers of earlier versions wrote none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) capacity: Option<u64>,
     /// Of the whole file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sha256: Option<String>,
@@ -75,35 +78,49 @@ pub(super) enum ChainError {
     Foreign(String),
     #[error("backup {0} left no checkpoint")]
     NoCheckpoint(String),
+    #[error(
+        "{BACKUP_MANIFEST} of backup {parent} is not the one that backup {directory} builds on"
+    )]
+    Replaced { parent: String, directory: String },
     #[error("{MAX_INCREMENTS} increments build on the last full backup, which is the limit")]
     Long,
 }
 
-/// The manifest of the parent, if it and all that it builds on are complete and of this guest.
+/// A backup that an increment can build on.
+#[derive(Debug)]
+pub(super) struct Parent {
+    pub(super) manifest: Manifest,
+    /// Of its manifest.
+    pub(super) sha256: String,
+}
+
+/// The parent, if it and all that it builds on are complete and of this guest.
 pub(super) fn read_chain(
     claim: &Path,
     parent: &str,
     guest_uid: &str,
-) -> Result<Manifest, ChainError> {
+) -> Result<Parent, ChainError> {
     let first = read(claim, parent, guest_uid)?;
-    if first.checkpoint.as_deref() != Some(parent) {
-        return Err(ChainError::NoCheckpoint(parent.to_owned()));
-    }
-    let mut next = first.parent.clone();
+    let mut next = first.manifest.clone();
     // The increment to be made, and the parent.
-    let mut increments = 1 + usize::from(first.kind == Kind::Incremental);
-    while let Some(directory) = next {
-        let manifest = read(claim, &directory, guest_uid)?;
-        increments += usize::from(manifest.kind == Kind::Incremental);
+    let mut increments = 1 + usize::from(next.kind == Kind::Incremental);
+    let mut directory = parent.to_owned();
+    while let Some(parent) = next.parent {
+        let found = read(claim, &parent, guest_uid)?;
+        if next.parent_sha256.is_some_and(|sum| sum != found.sha256) {
+            return Err(ChainError::Replaced { parent, directory });
+        }
+        increments += usize::from(found.manifest.kind == Kind::Incremental);
         if increments > MAX_INCREMENTS {
             return Err(ChainError::Long);
         }
-        next = manifest.parent;
+        directory = parent;
+        next = found.manifest;
     }
     Ok(first)
 }
 
-fn read(claim: &Path, directory: &str, guest_uid: &str) -> Result<Manifest, ChainError> {
+fn read(claim: &Path, directory: &str, guest_uid: &str) -> Result<Parent, ChainError> {
     let missing = |source| ChainError::Missing {
         directory: directory.to_owned(),
         source,
@@ -118,15 +135,18 @@ fn read(claim: &Path, directory: &str, guest_uid: &str) -> Result<Manifest, Chai
         let mut bytes = Vec::new();
         File::from(file).take(MAX_LENGTH).read_to_end(&mut bytes)?;
         let manifest: Manifest = serde_json::from_slice(&bytes)?;
-        Ok((directory, manifest))
+        Ok((directory, manifest, hex::encode(Sha256::digest(&bytes))))
     };
-    let (held, manifest) = read().map_err(missing)?;
+    let (held, manifest, sha256) = read().map_err(missing)?;
     let is_incremental = manifest.kind == Kind::Incremental;
     if manifest.version != VERSION || is_incremental != manifest.parent.is_some() {
         return Err(missing(io::ErrorKind::InvalidData.into()));
     }
     if manifest.uid != guest_uid {
         return Err(ChainError::Foreign(directory.to_owned()));
+    }
+    if manifest.checkpoint.as_deref() != Some(directory) {
+        return Err(ChainError::NoCheckpoint(directory.to_owned()));
     }
     for entry in &manifest.volumes {
         let found = statat(&held, entry.file.as_str(), AtFlags::SYMLINK_NOFOLLOW);
@@ -140,7 +160,7 @@ fn read(claim: &Path, directory: &str, guest_uid: &str) -> Result<Manifest, Chai
             });
         }
     }
-    Ok(manifest)
+    Ok(Parent { manifest, sha256 })
 }
 
 #[cfg(test)]
@@ -159,6 +179,7 @@ mod tests {
             },
             checkpoint: Some(directory.to_owned()),
             parent: parent.map(str::to_owned),
+            parent_sha256: None,
             namespace: "n".to_owned(),
             name: "a".to_owned(),
             uid: "u".to_owned(),
@@ -167,7 +188,7 @@ mod tests {
                 volume: "root".to_owned(),
                 file: "root.qcow2".to_owned(),
                 bytes: 3,
-                capacity: 512,
+                capacity: Some(512),
                 sha256: None,
             }],
         }
@@ -193,8 +214,8 @@ mod tests {
         write(claim, "one", &manifest("one", Some("full")));
         write(claim, "two", &manifest("two", Some("one")));
         assert_eq!(
-            read_chain(claim, "two", "u").unwrap().checkpoint.unwrap(),
-            "two"
+            read_chain(claim, "two", "u").unwrap().manifest,
+            manifest("two", Some("one"))
         );
         let other = read_chain(claim, "two", "v").unwrap_err().to_string();
         assert!(
@@ -202,6 +223,24 @@ mod tests {
             "{other}"
         );
         // In the middle of the chain.
+        let unmarked = |directory, parent| Manifest {
+            checkpoint: None,
+            ..manifest(directory, parent)
+        };
+        write(claim, "one", &unmarked("one", Some("full")));
+        assert_eq!(refused(claim, "two"), "backup one left no checkpoint");
+        let earlier = Manifest {
+            uid: "v".to_owned(),
+            ..manifest("full", None)
+        };
+        write(claim, "one", &manifest("one", Some("full")));
+        write(claim, "full", &earlier);
+        let foreign = refused(claim, "two");
+        assert!(
+            foreign.starts_with("backup full is of another"),
+            "{foreign}"
+        );
+        write(claim, "full", &manifest("full", None));
         fs::write(claim.join("one/root.qcow2"), "1").unwrap();
         let cut = refused(claim, "two");
         assert!(
@@ -214,15 +253,55 @@ mod tests {
             missing.starts_with("backup one is not complete"),
             "{missing}"
         );
-        let unmarked = Manifest {
-            checkpoint: None,
-            ..manifest("bare", None)
-        };
-        write(claim, "bare", &unmarked);
+        write(claim, "bare", &unmarked("bare", None));
         assert_eq!(refused(claim, "bare"), "backup bare left no checkpoint");
         // It was moved.
         write(claim, "moved", &manifest("full", None));
         assert_eq!(refused(claim, "moved"), "backup moved left no checkpoint");
+    }
+
+    /// A backup that was made again in the same directory holds other blocks.
+    #[test]
+    fn parent_is_the_very_one_that_was_built_on() {
+        let claim = tempfile::tempdir().unwrap();
+        let claim = claim.path();
+        write(claim, "full", &manifest("full", None));
+        let full = read_chain(claim, "full", "u").unwrap();
+        let bytes = fs::read(claim.join("full").join(BACKUP_MANIFEST)).unwrap();
+        assert_eq!(full.sha256, hex::encode(Sha256::digest(&bytes)));
+        let child = Manifest {
+            parent_sha256: Some(full.sha256),
+            ..manifest("one", Some("full"))
+        };
+        assert_eq!(
+            serde_json::to_value(&child).unwrap()["parentSha256"].as_str(),
+            child.parent_sha256.as_deref()
+        );
+        write(claim, "one", &child);
+        read_chain(claim, "one", "u").unwrap();
+        let again = Manifest {
+            quiesced: true,
+            ..manifest("full", None)
+        };
+        write(claim, "full", &again);
+        assert_eq!(
+            refused(claim, "one"),
+            "backup.json of backup full is not the one that backup one builds on"
+        );
+    }
+
+    /// Manifests of earlier versions.
+    #[test]
+    fn capacity_sum_and_digest_may_be_missing() {
+        let mut value = serde_json::to_value(manifest("one", Some("full"))).unwrap();
+        value["volumes"][0]
+            .as_object_mut()
+            .unwrap()
+            .remove("capacity");
+        let read: Manifest = serde_json::from_value(value).unwrap();
+        let entry = &read.volumes[0];
+        let missing = (&entry.capacity, &entry.sha256, &read.parent_sha256);
+        assert_eq!(missing, (&None, &None, &None));
     }
 
     #[test]

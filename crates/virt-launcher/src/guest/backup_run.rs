@@ -5,12 +5,13 @@
 //! leaves a guest frozen.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use error_chain::error_chain;
 use launcher_channel::{AgentQuestion, BackupPlan, BackupStage, Quiesce};
 use libvirt::{Connection, Domain, JobPhase};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -32,13 +33,20 @@ const STEP: u64 = 10;
 /// The prefix of the alias of a device that the user named.
 const ALIAS: &str = "ua-";
 
+/// The last phase of a backup.
+const CHECKSUMS: &str = "checksums of the files are computed";
+
 /// What a backup reports.
 #[derive(Debug)]
 pub(super) enum Note {
     Quiesced(Quiesce),
     Percent(u8),
-    /// `None` if it was interrupted.
-    Ended(Option<BackupStage>),
+    /// What it does, besides copying.
+    Detail(&'static str),
+    /// With the reason, if it was interrupted.
+    Ended(Result<BackupStage, String>),
+    /// What an earlier backup had left in QEMU was to be ended.
+    Cleared(Result<(), BackupError>),
 }
 
 /// Who freezes the guest's file systems.
@@ -58,6 +66,7 @@ pub(super) struct BackupRun {
     pub(super) files: Files,
     pub(super) notes: mpsc::Sender<Note>,
     pub(super) cancel: CancellationToken,
+    pub(super) turn: Arc<Mutex<()>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +77,8 @@ pub(super) enum BackupError {
     Qmp(#[from] QmpError),
     #[error("an earlier job on the guest's disks does not end")]
     Earlier,
+    #[error("QEMU has ended its copy and does not close the file; restart or migrate the VM")]
+    Open(#[source] QmpError),
     #[error("the guest has no disk that can be copied")]
     NoDisk,
     #[error("the guest has no disk of volume {0}")]
@@ -78,6 +89,8 @@ pub(super) enum BackupError {
     Render(#[from] quick_xml::SeError),
     #[error("lay out the copy of a disk")]
     Layout(#[from] disk_image::BlueprintError),
+    #[error("something replaced the new copy of disk {0} in the claim")]
+    Replaced(String),
     #[error("QEMU could not copy the disks: {0}")]
     Job(String),
     #[error("write the backup to its storage")]
@@ -114,15 +127,16 @@ enum Start {
 
 impl BackupRun {
     pub(super) async fn make(self, freezer: Option<Freezer>) {
+        let _turn = self.turn.lock().await;
         let made = match freezer {
             Some(freezer) => self.back_up(freezer).await,
             None => self.end_earlier().await.map(|()| BackupStage::Cancelled),
         };
         let stage = match made {
-            Ok(stage) => Some(stage),
+            Ok(stage) => Ok(stage),
             Err(error) => self.end_of(&error).await,
         };
-        if matches!(stage, Some(BackupStage::Failed(_) | BackupStage::Cancelled)) {
+        if matches!(stage, Ok(BackupStage::Failed(_) | BackupStage::Cancelled)) {
             self.discard().await;
         }
         self.note(Note::Ended(stage)).await;
@@ -145,32 +159,39 @@ impl BackupRun {
         }
     }
 
-    /// The end of a backup that met an error; `None` while its job may still write.
-    async fn end_of(&self, error: &BackupError) -> Option<BackupStage> {
-        let left = if error.interrupts() {
-            Some(error_chain(error))
-        } else {
-            let ended = self.end_earlier().await;
-            ended.err().map(|left| error_chain(&left))
+    /// The end of a backup that met an error; the reason while its job may still write.
+    async fn end_of(&self, error: &BackupError) -> Result<BackupStage, String> {
+        let left = match error {
+            error if error.interrupts() => Some(error_chain(error)),
+            BackupError::Open(_) => None,
+            _ => match self.end_earlier().await {
+                // Nothing writes to it any more.
+                Ok(()) | Err(BackupError::Open(_)) => None,
+                Err(left) => Some(error_chain(&left)),
+            },
         };
+        let why = error_chain(error);
         if let Some(left) = left {
             tracing::warn!(
-                error = error_chain(error),
+                error = why,
                 left,
                 "a backup was interrupted, and its job may still run"
             );
-            return None;
+            return Err(why);
         }
-        Some(BackupStage::Failed(error_chain(error)))
+        Ok(BackupStage::Failed(why))
     }
 
     async fn back_up(&self, freezer: Freezer) -> Result<BackupStage, BackupError> {
         self.end_earlier().await?;
-        self.with_files(Files::prepare).await?;
+        let directory = Arc::new(self.with_files(Files::prepare).await?);
         self.remove_own_checkpoint().await?;
         let mut basis = self.basis().await?;
         let start = if let Some(parent) = basis.lineage.parent.clone() {
-            Start::Increment(self.prepare_increment(&mut basis, &parent).await?)
+            Start::Increment(
+                self.prepare_increment(&mut basis, &parent, &directory)
+                    .await?,
+            )
         } else {
             let xml = backup_xml::render(&self.copies().await?)?;
             // What an earlier job has left would look like the end of this one.
@@ -186,14 +207,22 @@ impl BackupRun {
         match copied {
             Copied::Cancelled => Ok(BackupStage::Cancelled),
             Copied::Whole => {
+                self.note(Note::Detail(CHECKSUMS)).await;
                 let (guest, cancel) = (self.guest.clone(), self.cancel.clone());
                 let lineage = basis.lineage.clone();
-                let made = Made { quiesced, lineage };
+                let made = Made {
+                    quiesced,
+                    lineage,
+                    parent_sha256: basis.parent_sha256,
+                };
                 let bytes = self
-                    .with_files(move |files| files.settle(&guest, &made, &cancel))
+                    .with_files(move |files| files.settle(&directory, &guest, &made, &cancel))
                     .await?;
                 let lineage = basis.lineage;
-                Ok(BackupStage::Done { bytes, lineage })
+                Ok(match bytes {
+                    Some(bytes) => BackupStage::Done { bytes, lineage },
+                    None => BackupStage::Cancelled,
+                })
             }
         }
     }
@@ -204,7 +233,7 @@ impl BackupRun {
         loop {
             let job = self.connection.disk_job(&self.domain).await?;
             if job.phase != JobPhase::Running {
-                return self.end_increment().await;
+                return self.qemu().end_jobs().await;
             }
             if Instant::now() >= deadline {
                 return Err(BackupError::Earlier);
@@ -396,6 +425,7 @@ mod tests {
             (BackupError::Libvirt(libvirt::Error::Closed), true),
             (BackupError::Libvirt(timed_out), true),
             (BackupError::Earlier, true),
+            (BackupError::Open(QmpError::Malformed("c")), false),
             (BackupError::NoDisk, false),
             (BackupError::Job("no space".to_owned()), false),
         ] {

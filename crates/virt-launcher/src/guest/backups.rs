@@ -7,14 +7,17 @@
 //! launcher has interrupted, or whose job does not end, is reported as neither: the handler requests it again, and it
 //! begins anew, or cancels it.
 
+use std::sync::Arc;
+
 use error_chain::error_chain;
 use launcher_channel::{BackupPlan, BackupReport, BackupStage, DomainState, Quiesce};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::agent_link::AgentLink;
 use super::backup_files::Files;
-use super::backup_run::{BackupRun, Freezer, Note};
+use super::backup_run::{BackupError, BackupRun, Freezer, Note};
+use super::leftovers::Leftovers;
 use super::refusal::Refusal;
 use super::status::Status;
 use super::task::Guest;
@@ -27,6 +30,11 @@ const FROZEN: &str = "frozen";
 #[derive(Debug)]
 pub(super) struct Backups {
     report: Option<BackupReport>,
+    /// The last one that was interrupted, and why.
+    interrupted: Option<(BackupPlan, String)>,
+    pub(super) leftovers: Leftovers,
+    /// Whose turn it is to begin and end jobs in QEMU.
+    pub(super) turn: Arc<Mutex<()>>,
     /// Cancels the backup that is in progress.
     cancel: CancellationToken,
     sender: mpsc::Sender<Note>,
@@ -35,10 +43,18 @@ pub(super) struct Backups {
 
 impl Backups {
     /// `last` is the last backup of an earlier launcher of this pod; one that has not ended was interrupted.
-    pub(super) fn new(last: Option<BackupReport>) -> Self {
+    /// `has_started` says whether the guest may run already.
+    pub(super) fn new(last: Option<BackupReport>, has_started: bool) -> Self {
         let (sender, notes) = mpsc::channel(NOTES);
         Self {
             report: last.filter(|report| !report.stage.is_running()),
+            interrupted: None,
+            turn: Arc::default(),
+            leftovers: if has_started {
+                Leftovers::Unknown
+            } else {
+                Leftovers::None
+            },
             cancel: CancellationToken::new(),
             sender,
             notes,
@@ -62,9 +78,21 @@ impl Backups {
         report.is_some_and(|report| report.stage.is_running())
     }
 
-    /// Whether the disk of the volume is being copied.
+    /// Whether disks are being copied, or may be.
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_running() || self.leftovers != Leftovers::None
+    }
+
+    pub(super) fn sender(&self) -> mpsc::Sender<Note> {
+        self.sender.clone()
+    }
+
+    /// Whether the disk of the volume is being copied, or may be.
     pub(super) fn copies(&self, volume: &str) -> bool {
-        let report = self.report.as_ref().filter(|_| self.is_running());
+        if !self.is_running() {
+            return self.is_busy();
+        }
+        let report = self.report.as_ref();
         report.is_some_and(|report| report.plan.disks.iter().any(|disk| disk == volume))
     }
 
@@ -134,14 +162,21 @@ impl Guest {
             },
             plan: plan.clone(),
             notes: self.backups.sender.clone(),
+            turn: Arc::clone(&self.backups.turn),
             cancel: cancel.clone(),
         };
         self.backups.cancel = cancel;
-        self.backups.report = Some(BackupReport {
+        let interrupted = self.backups.interrupted.take();
+        let mut report = BackupReport {
             plan,
             stage: BackupStage::Running { percent: 0 },
             quiesce: None,
-        });
+            detail: None,
+        };
+        report.detail = interrupted
+            .filter(|(plan, _)| report.is_of(plan))
+            .map(|(_, why)| format!("it began again, since it was interrupted: {why}"));
+        self.backups.report = Some(report);
         self.tasks.spawn(run.make(freezer));
         Ok(())
     }
@@ -169,25 +204,125 @@ impl Guest {
     }
 
     pub(super) fn on_backup(&mut self, note: Note) {
-        let Some(report) = &mut self.backups.report else {
-            return;
-        };
-        match note {
-            Note::Quiesced(quiesce) => report.quiesce = Some(quiesce),
-            Note::Percent(percent) => report.stage = BackupStage::Running { percent },
-            Note::Ended(Some(stage)) => {
-                tracing::info!(directory = report.plan.directory, ?stage, "backup ended");
-                report.stage = stage;
-                // Without the record, a later launcher makes the backup again.
-                if let Err(error) = self.store.set_backup(report.clone()) {
-                    tracing::warn!(error = error_chain(&error), "failed to record the backup");
-                }
-            }
-            Note::Ended(None) => {
-                tracing::info!(directory = report.plan.directory, "backup interrupted");
-                self.backups.report = None;
+        if let Some(report) = self.backups.on_note(note) {
+            // Without the record, a later launcher makes the backup again.
+            if let Err(error) = self.store.set_backup(report) {
+                tracing::warn!(error = error_chain(&error), "failed to record the backup");
             }
         }
         self.publish();
+    }
+}
+
+impl Backups {
+    /// Returns the report to record.
+    fn on_note(&mut self, note: Note) -> Option<BackupReport> {
+        if let Note::Cleared(done) = note {
+            self.leftovers = match done {
+                // Nothing copies any more.
+                Ok(()) | Err(BackupError::Open(_)) => Leftovers::None,
+                Err(error) => {
+                    let error = error_chain(&error);
+                    tracing::warn!(error, "failed to end what a backup has left in QEMU");
+                    Leftovers::Unknown
+                }
+            };
+            return None;
+        }
+        let mut report = self.report.take()?;
+        match note {
+            Note::Quiesced(quiesce) => report.quiesce = Some(quiesce),
+            Note::Percent(percent) => report.stage = BackupStage::Running { percent },
+            Note::Detail(detail) => report.detail = Some(detail.to_owned()),
+            Note::Ended(Ok(stage)) => {
+                tracing::info!(directory = report.plan.directory, ?stage, "backup ended");
+                self.leftovers = Leftovers::None;
+                report.stage = stage;
+                report.detail = None;
+                self.report = Some(report.clone());
+                return Some(report);
+            }
+            Note::Ended(Err(why)) => {
+                tracing::info!(directory = report.plan.directory, why, "backup interrupted");
+                self.leftovers = Leftovers::Unknown;
+                self.interrupted = Some((report.plan, why));
+                return None;
+            }
+            Note::Cleared(_) => {}
+        }
+        self.report = Some(report);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::qmp::QmpError;
+    use super::*;
+
+    fn running() -> BackupReport {
+        BackupReport {
+            plan: BackupPlan {
+                disks: vec!["root".to_owned()],
+                ..BackupPlan::default()
+            },
+            stage: BackupStage::Running { percent: 0 },
+            quiesce: None,
+            detail: None,
+        }
+    }
+
+    #[test]
+    fn disks_are_busy_until_no_job_is_left() {
+        let busy = |backups: &Backups| {
+            let copies = ["root", "data"].map(|volume| backups.copies(volume));
+            (backups.is_busy(), copies)
+        };
+        let mut backups = Backups::new(None, false);
+        assert_eq!(busy(&backups), (false, [false, false]));
+        backups.report = Some(running());
+        assert_eq!(busy(&backups), (true, [true, false]));
+        // Its job may still run.
+        let interrupted = Note::Ended(Err("why".to_owned()));
+        assert_eq!(backups.on_note(interrupted), None);
+        assert_eq!(backups.report(), None);
+        assert_eq!(busy(&backups), (true, [true, true]));
+        // The next attempt has ended it.
+        backups.report = Some(running());
+        let ended = backups.on_note(Note::Ended(Ok(BackupStage::Cancelled)));
+        assert_eq!(ended.unwrap().stage, BackupStage::Cancelled);
+        assert_eq!(busy(&backups), (false, [false, false]));
+
+        // After a crash of the launcher.
+        for (done, expected) in [
+            (Ok(()), Leftovers::None),
+            (
+                Err(BackupError::Open(QmpError::Malformed("c"))),
+                Leftovers::None,
+            ),
+            (Err(BackupError::Earlier), Leftovers::Unknown),
+        ] {
+            let mut backups = Backups::new(Some(running()), true);
+            assert_eq!(busy(&backups), (true, [true, true]));
+            backups.leftovers = Leftovers::Ending;
+            assert!(backups.is_busy());
+            assert_eq!(backups.on_note(Note::Cleared(done)), None);
+            assert_eq!(backups.leftovers, expected);
+        }
+    }
+
+    #[test]
+    fn report_has_the_phase_until_the_end() {
+        let mut backups = Backups::new(None, false);
+        backups.report = Some(running());
+        for note in [Note::Percent(30), Note::Detail("d")] {
+            assert_eq!(backups.on_note(note), None);
+        }
+        let report = backups.report().unwrap();
+        assert_eq!(report.stage, BackupStage::Running { percent: 30 });
+        assert_eq!(report.detail.as_deref(), Some("d"));
+        let ended = backups.on_note(Note::Ended(Ok(BackupStage::Cancelled)));
+        assert_eq!(ended.as_ref(), backups.report());
+        assert_eq!(ended.unwrap().detail, None);
     }
 }

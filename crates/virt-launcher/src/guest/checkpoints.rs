@@ -103,6 +103,10 @@ pub(super) enum Gap {
          migrated, or the disk was attached again"
     )]
     NotRecorded { disk: String, parent: String },
+    #[error(
+        "backup {0} does not say how large its disks were: a launcher of an earlier version made it"
+    )]
+    NoCapacity(String),
     #[error("disk {disk} was resized after backup {parent}")]
     Resized { disk: String, parent: String },
 }
@@ -124,7 +128,9 @@ pub(super) fn check(nodes: &BTreeMap<String, Node>, parent: &Manifest) -> Result
                 parent: name(),
             });
         }
-        if entries.get(disk) != Some(&node.capacity) {
+        let capacity = entries.get(disk).copied().flatten();
+        let capacity = capacity.ok_or_else(|| Gap::NoCapacity(name()))?;
+        if capacity != node.capacity {
             return Err(Gap::Resized {
                 disk: disk.clone(),
                 parent: name(),
@@ -164,8 +170,23 @@ pub(super) fn is_job(name: &str) -> bool {
 /// The arguments of `blockdev-add` for the file of an increment.
 pub(super) fn target(number: usize, path: &str) -> Value {
     json!({
-        "driver": "qcow2", "node-name": job(number), "discard": "unmap",
+        "driver": "qcow2", "node-name": job(number), "discard": "unmap", "backing": null,
         "file": {"driver": "file", "filename": path},
+    })
+}
+
+/// Whether the node of a file has no other file, from the result of `query-named-block-nodes`: whoever may write to
+/// the claim can put a header into the file that names one.
+pub(super) fn is_alone(result: &Value, number: usize) -> bool {
+    let all = result.as_array().into_iter().flatten();
+    let own = job(number);
+    let mut found = all.filter(|node| node["node-name"] == own.as_str());
+    found.next().is_some_and(|node| {
+        let header = &node["image"]["format-specific"];
+        header["type"] == "qcow2"
+            && header["data"]["data-file"].is_null()
+            && node["backing_file"].is_null()
+            && node["encrypted"] != true
     })
 }
 
@@ -278,7 +299,7 @@ mod tests {
             volume: (*volume).to_owned(),
             file: format!("{volume}.qcow2"),
             bytes: 1,
-            capacity: *capacity,
+            capacity: Some(*capacity),
             sha256: None,
         };
         Manifest {
@@ -286,6 +307,7 @@ mod tests {
             kind: Kind::Full,
             checkpoint: Some("p".to_owned()),
             parent: None,
+            parent_sha256: None,
             namespace: "n".to_owned(),
             name: "a".to_owned(),
             uid: "u".to_owned(),
@@ -339,6 +361,12 @@ mod tests {
         }
         let resized = check(&nodes, &parent(&[("ua-data", 512), ("ua-root", 1024)]));
         assert!(matches!(resized, Err(Gap::Resized { .. })), "{resized:?}");
+        let mut earlier = parent(&both);
+        earlier.volumes[1].capacity = None;
+        assert_eq!(
+            check(&nodes, &earlier),
+            Err(Gap::NoCapacity("p".to_owned()))
+        );
     }
 
     #[test]
@@ -373,6 +401,27 @@ mod tests {
         ]});
         assert_eq!(found, expected);
         assert!(job(usize::MAX).len() < 40 && job(9999).len() <= 31);
+    }
+
+    #[test]
+    fn file_of_an_increment_names_no_other_file() {
+        let node = |header: &Value| {
+            let mut one =
+                json!({"node-name": "ferrovirt-backup-3", "image": {"format-specific": header}});
+            merge(&mut one, &json!({"drv": "qcow2", "encrypted": false}));
+            json!([{"node-name": "libvirt-1-format"}, one])
+        };
+        let plain = json!({"type": "qcow2", "data": {"compat": "1.1"}});
+        let outside = json!({"type": "qcow2", "data": {"compat": "1.1", "data-file": "/d"}});
+        assert!(is_alone(&node(&plain), 3));
+        assert!(!is_alone(&node(&plain), 2), "it is not there");
+        assert!(!is_alone(&node(&outside), 3));
+        assert!(!is_alone(&node(&Value::Null), 3));
+        let mut overlay = node(&plain);
+        overlay[1]["backing_file"] = json!("/b");
+        assert!(!is_alone(&overlay, 3));
+        assert_eq!(target(3, "/f")["backing"], Value::Null);
+        assert!(target(3, "/f").as_object().unwrap().contains_key("backing"));
     }
 
     #[test]

@@ -36,6 +36,17 @@ enum Step<'a> {
     Remove(&'a str),
 }
 
+impl<'a> Step<'a> {
+    /// The volume whose use ends.
+    fn ends(&self) -> Option<&'a str> {
+        match self {
+            Self::Remove(volume) => Some(volume),
+            Self::Exchange(disk) => Some(&disk.volume),
+            Self::Attach(_) => None,
+        }
+    }
+}
+
 impl Disks {
     pub(super) fn attached(&self) -> BTreeMap<String, String> {
         self.attached.clone()
@@ -70,17 +81,11 @@ impl Guest {
             return Err(Refusal::Dumping);
         }
         let live = read(&connection, &domain).await?;
-        let mut failures = BTreeMap::new();
         let steps = plan(&live, &wanted);
-        // libvirt does not know all jobs of backups, and would leave the disk open.
-        let is_busy = |step: &Step<'_>| match step {
-            Step::Remove(volume) => self.backups.copies(volume),
-            Step::Exchange(disk) => self.backups.copies(&disk.volume),
-            Step::Attach(_) => false,
-        };
-        if steps.iter().any(is_busy) {
-            return Err(Refusal::BackingUp);
+        if steps.iter().any(|step| step.ends().is_some()) {
+            self.end_leftovers().await;
         }
+        let (steps, mut failures) = hold_back(steps, |volume| self.backups.copies(volume));
         for step in steps {
             let (volume, done) = match step {
                 Step::Attach(disk) => {
@@ -161,6 +166,19 @@ fn plugged_volume(disk: &LiveDisk) -> Option<&str> {
         .strip_prefix(HOTPLUG_DISKS)
         .is_some_and(|rest| rest.starts_with('/'));
     disk.alias.strip_prefix(ALIAS).filter(|_| is_below)
+}
+
+/// Holds back what would take a disk from the guest that a backup copies: libvirt does not know all jobs of backups,
+/// and would leave the disk open. Returns the other steps, and failures by volume.
+fn hold_back(
+    steps: Vec<Step<'_>>,
+    copies: impl Fn(&str) -> bool,
+) -> (Vec<Step<'_>>, BTreeMap<String, String>) {
+    let is_held = |step: &Step<'_>| step.ends().is_some_and(&copies);
+    let (held, rest): (Vec<_>, Vec<_>) = steps.into_iter().partition(is_held);
+    let failure = |volume: &str| (volume.to_owned(), chain(&Refusal::BackingUp));
+    let failures = held.iter().filter_map(Step::ends).map(failure).collect();
+    (rest, failures)
 }
 
 /// The changes from the live disks to the wanted ones: removals first, as they free places.
@@ -268,6 +286,37 @@ mod tests {
                 .collect();
             assert_eq!(steps, expected, "{live:?} {wanted:?}");
         }
+    }
+
+    #[test]
+    fn only_disks_that_are_copied_are_held_back() {
+        let [new, cd] = [
+            hot("copied", HotDiskKind::Disk, None),
+            hot("cd", HotDiskKind::Medium, None),
+        ];
+        let steps = || {
+            vec![
+                Step::Remove("copied"),
+                Step::Remove("other"),
+                Step::Exchange(&cd),
+                Step::Attach(&new),
+            ]
+        };
+        let (rest, failures) = hold_back(steps(), |volume| volume == "copied");
+        let expected = [
+            Step::Remove("other"),
+            Step::Exchange(&cd),
+            Step::Attach(&new),
+        ];
+        assert_eq!(rest, expected);
+        assert_eq!(failures.keys().collect::<Vec<_>>(), ["copied"]);
+        let why = &failures["copied"];
+        assert!(why.contains("backup"), "{why}");
+        // What a crashed launcher has begun is not known.
+        let (rest, failures) = hold_back(steps(), |_| true);
+        assert_eq!(rest, [Step::Attach(&new)]);
+        assert_eq!(failures.len(), 3);
+        assert!(hold_back(steps(), |_| false).1.is_empty());
     }
 
     #[test]

@@ -95,9 +95,7 @@ impl Guest {
         if self.dumps.is_running() {
             return Err(Refusal::Dumping);
         }
-        if self.backups.is_running() {
-            return Err(Refusal::BackingUp);
-        }
+        self.ensure_no_backup().await?;
         if self.store.is_given_up() {
             return Err(Refusal::NotRunning);
         }

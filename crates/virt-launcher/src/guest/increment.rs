@@ -4,17 +4,19 @@
 //! removed before the next one, and at the end.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs::File;
+use std::sync::Arc;
 
-use disk_image::{Blueprint, write_new};
+use disk_image::Blueprint;
 use launcher_channel::Lineage;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
+use super::backup_files::{create_copy, is_copy};
 use super::backup_manifest;
-use super::backup_run::{BackupError, BackupRun, CANCEL_LIMIT, Copied, Note, POLL, percent};
+use super::backup_run::{BackupError, BackupRun, Copied, Note, POLL, percent};
+use super::block_jobs::Qemu;
 use super::checkpoints::{self, Job, Node};
-use super::qmp;
 
 /// The prefix of the alias of a device that the user named.
 const ALIAS: &str = "ua-";
@@ -23,15 +25,22 @@ const ALIAS: &str = "ua-";
 #[derive(Debug)]
 pub(super) struct Basis {
     pub(super) lineage: Lineage,
+    /// Of the manifest of the parent.
+    pub(super) parent_sha256: Option<String>,
     /// The disks by volume, if the backup leaves a checkpoint.
     nodes: BTreeMap<String, Node>,
 }
 
 impl BackupRun {
+    pub(super) fn qemu(&self) -> Qemu {
+        Qemu {
+            connection: self.connection.clone(),
+            domain: self.domain.clone(),
+        }
+    }
+
     async fn qmp(&self, name: &'static str, arguments: &Value) -> Result<Value, BackupError> {
-        let command = qmp::command(name, arguments);
-        let answer = self.connection.monitor(&self.domain, &command).await?;
-        Ok(qmp::result(name, &answer)?)
+        self.qemu().run(name, arguments).await
     }
 
     /// The disks of the backup as QEMU has them open.
@@ -49,6 +58,7 @@ impl BackupRun {
     pub(super) async fn basis(&self) -> Result<Basis, BackupError> {
         let mut basis = Basis {
             lineage: Lineage::default(),
+            parent_sha256: None,
             nodes: BTreeMap::new(),
         };
         if !self.plan.leaves_checkpoint {
@@ -64,7 +74,10 @@ impl BackupRun {
             return Ok(basis);
         };
         match self.check_parent(&parent, &basis.nodes).await? {
-            Ok(()) => basis.lineage.parent = Some(parent),
+            Ok(sha256) => {
+                basis.lineage.parent = Some(parent);
+                basis.parent_sha256 = Some(sha256);
+            }
             Err(why) => {
                 tracing::info!(why, "the backup has all blocks");
                 basis.lineage.note = Some(format!("all blocks are copied: {why}"));
@@ -73,19 +86,25 @@ impl BackupRun {
         Ok(basis)
     }
 
-    /// Why the backup cannot build on the parent, as the inner error.
+    /// The digest of the parent's manifest; why the backup cannot build on it, as the inner error.
     async fn check_parent(
         &self,
         parent: &str,
         nodes: &BTreeMap<String, Node>,
-    ) -> Result<Result<(), String>, BackupError> {
+    ) -> Result<Result<String, String>, BackupError> {
         let (name, guest_uid) = (parent.to_owned(), self.guest.uid.clone());
         let read = self.with_files(move |files| {
-            let claim = files.directory.parent().unwrap_or(Path::new("/"));
-            Ok(backup_manifest::read_chain(claim, &name, &guest_uid))
+            Ok(backup_manifest::read_chain(
+                files.claim(),
+                &name,
+                &guest_uid,
+            ))
         });
         Ok(match read.await? {
-            Ok(manifest) => checkpoints::check(nodes, &manifest).map_err(|gap| gap.to_string()),
+            Ok(found) => match checkpoints::check(nodes, &found.manifest) {
+                Ok(()) => Ok(found.sha256),
+                Err(gap) => Err(gap.to_string()),
+            },
             Err(error) => Err(error.to_string()),
         })
     }
@@ -134,15 +153,24 @@ impl BackupRun {
         &self,
         basis: &mut Basis,
         parent: &str,
+        directory: &Arc<File>,
     ) -> Result<Value, BackupError> {
         for (number, (volume, node)) in basis.nodes.iter().enumerate() {
             let blueprint = Blueprint::empty(node.capacity)?;
+            let (held, name) = (Arc::clone(directory), volume.clone());
+            let file = self
+                .with_files(move |_| create_copy(&held, &name, &blueprint))
+                .await?;
             let path = self.files.path(volume);
-            let name = path.to_string_lossy().into_owned();
-            self.with_files(move |_| write_new(&path, &blueprint).map_err(std::io::Error::other))
+            let path = path.to_string_lossy();
+            self.qmp("blockdev-add", &checkpoints::target(number, &path))
                 .await?;
-            self.qmp("blockdev-add", &checkpoints::target(number, &name))
-                .await?;
+            // QEMU has opened it by its name.
+            let (held, name) = (Arc::clone(directory), volume.clone());
+            let is_copy = self.with_files(move |_| is_copy(&held, &name, &file));
+            if !is_copy.await? || !self.is_own_target(number).await? {
+                return Err(BackupError::Replaced(volume.clone()));
+            }
         }
         failpoints::after("virt-launcher/increment/targets");
         basis.lineage.has_checkpoint = true;
@@ -150,22 +178,22 @@ impl BackupRun {
         Ok(checkpoints::increment(&basis.nodes, parent, &own))
     }
 
+    /// Whether QEMU writes to the new file alone, whatever its header said when QEMU read it.
+    async fn is_own_target(&self, number: usize) -> Result<bool, BackupError> {
+        let nodes = self.qemu().named_nodes().await?;
+        Ok(checkpoints::is_alone(&nodes, number))
+    }
+
     pub(super) async fn begin_increment(&self, transaction: &Value) -> Result<(), BackupError> {
         self.qmp("transaction", transaction).await?;
         Ok(())
-    }
-
-    async fn jobs(&self) -> Result<Vec<Job>, BackupError> {
-        Ok(checkpoints::jobs(
-            self.qmp("query-jobs", &json!({})).await?,
-        )?)
     }
 
     /// Follows the jobs until all have ended, and has QEMU close the files.
     pub(super) async fn follow_increment(&self) -> Result<Copied, BackupError> {
         let mut reported = 0;
         loop {
-            let jobs = match self.jobs().await {
+            let jobs = match self.qemu().jobs().await {
                 // QEMU waits for its storage, and copies on after that.
                 Err(BackupError::Libvirt(libvirt::Error::TimedOut { .. }))
                     if !self.cancel.is_cancelled() =>
@@ -176,7 +204,7 @@ impl BackupRun {
                 jobs => jobs?,
             };
             if self.cancel.is_cancelled() {
-                self.end_increment().await?;
+                self.qemu().end_jobs().await?;
                 return Ok(Copied::Cancelled);
             }
             if jobs.len() != self.files.volumes.len() {
@@ -202,42 +230,8 @@ impl BackupRun {
                 () = sleep(POLL) => {}
             }
         }
-        self.end_increment().await?;
+        self.qemu().end_jobs().await?;
         failpoints::after("virt-launcher/increment/close");
         Ok(Copied::Whole)
-    }
-
-    /// Ends all jobs of increments, whoever has begun them, and has QEMU close their files.
-    pub(super) async fn end_increment(&self) -> Result<(), BackupError> {
-        let deadline = Instant::now() + CANCEL_LIMIT;
-        loop {
-            let jobs = self.jobs().await?;
-            if jobs.is_empty() {
-                break;
-            }
-            if Instant::now() >= deadline {
-                return Err(BackupError::Earlier);
-            }
-            for job in jobs {
-                let name = if job.has_ended() {
-                    "job-dismiss"
-                } else {
-                    "job-cancel"
-                };
-                match self.qmp(name, &json!({"id": job.id})).await {
-                    // It has changed its state meanwhile.
-                    Err(BackupError::Qmp(error)) => tracing::info!(%error, "a job goes on"),
-                    done => drop(done?),
-                }
-            }
-            sleep(POLL).await;
-        }
-        let flat = json!({"flat": true});
-        let nodes = self.qmp("query-named-block-nodes", &flat).await?;
-        for node in checkpoints::targets(&nodes) {
-            self.qmp("blockdev-del", &json!({"node-name": node}))
-                .await?;
-        }
-        Ok(())
     }
 }

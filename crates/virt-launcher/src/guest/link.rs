@@ -76,6 +76,7 @@ impl Guest {
     /// Queries the guest, and ends what a migration has left behind.
     async fn adopt(&mut self) -> Result<(), Refusal> {
         self.observe().await?;
+        self.end_leftovers().await;
         Box::pin(self.settle_migration()).await
     }
 

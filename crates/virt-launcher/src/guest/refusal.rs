@@ -38,7 +38,7 @@ pub(crate) enum Refusal {
     Dumping,
     #[error("{0:?} is not the name of a memory dump")]
     BadDump(String),
-    #[error("a backup of the guest is in progress")]
+    #[error("a backup of the guest is in progress, or is being ended")]
     BackingUp,
     #[error("{0:?} is not the directory of a backup")]
     BadBackup(String),

@@ -128,7 +128,8 @@ impl Guest {
             status
         };
         let dumps = Dumps::new(store.dump().cloned());
-        let backups = Backups::new(store.backup().cloned());
+        let has_started = !matches!(store.phase(), None | Some(Phase::Ended(_)));
+        let backups = Backups::new(store.backup().cloned(), has_started);
         let migrations = Migrations::new(store.migration(), store.phase());
         let guest = Self {
             identity,

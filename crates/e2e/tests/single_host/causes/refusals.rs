@@ -70,12 +70,7 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
             "vmi/from-elsewhere",
             "describe vmi from-elsewhere",
         ),
-        (
-            "bound",
-            "feature-not-supported",
-            "binding",
-            "edit vm bound",
-        ),
+        ("bound", "feature-not-supported", "binding", "edit vm bound"),
         (
             "refused",
             "instance-refused",

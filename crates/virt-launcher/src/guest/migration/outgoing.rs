@@ -85,9 +85,7 @@ impl Guest {
         if self.migrations.task.is_some() {
             return Err(Refusal::Migrating);
         }
-        if self.backups.is_running() {
-            return Err(Refusal::BackingUp);
-        }
+        self.ensure_no_backup().await?;
         if self.dumps.is_running() {
             return Err(Refusal::Dumping);
         }
