@@ -65,13 +65,13 @@ fn resize(vcpus: u32, requested: u64) -> Request {
     })
 }
 
-fn size(vcpus: u32, requested_memory: u64) -> Option<GuestSize> {
-    Some(GuestSize {
+fn size(vcpus: u32, requested_memory: u64) -> GuestSize {
+    GuestSize {
         vcpus,
         requested_memory,
         // The boot program has no driver.
         plugged_memory: 0,
-    })
+    }
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn guest_gets_processors_and_memory_and_survives_the_launcher() {
     let plan = growing(acpi_plan(&pod));
     let sync = || Request::Sync(Box::new(plan.clone()));
     let state = handler.done(sync()).await;
-    assert_eq!(state.size, size(1, 0));
+    assert_eq!(state.size, Some(size(1, 0)));
     wait_for_boot(&pod);
     // A repeated request changes nothing.
     for _ in 0..2 {
@@ -94,9 +94,9 @@ async fn guest_gets_processors_and_memory_and_survives_the_launcher() {
     bundle::kill(launcher, "KILL");
     let mut handler = Handler::connect_past(&pod, Some(launcher));
     let state = handler.done(sync()).await;
-    assert_eq!(state.size, size(2, 128 * MIB));
+    assert_eq!(state.size, Some(size(2, 128 * MIB)));
     let state = handler.done(resize(4, 0)).await;
-    assert_eq!(state.size, size(4, 0));
+    assert_eq!(state.size, Some(size(4, 0)));
     // More than the guest has room for.
     let reply = handler.call(resize(9, 0)).await;
     let Reply::Refused { reason, .. } = reply else {
@@ -124,8 +124,8 @@ async fn grown_guest_moves_and_grows_there() {
     assert_eq!(migration::ends(&mut new).await, MigrationStage::Done);
     new.reports(DomainState::Running).await;
     let state = new.done(Request::State).await;
-    assert_eq!(state.size, size(2, 256 * MIB));
+    assert_eq!(state.size, Some(size(2, 256 * MIB)));
     let state = new.done(resize(3, 512 * MIB)).await;
-    assert_eq!(state.size, size(3, 512 * MIB));
+    assert_eq!(state.size, Some(size(3, 512 * MIB)));
     new.done(Request::Destroy).await;
 }

@@ -60,6 +60,7 @@ pub(crate) struct Guest {
 
 /// How a running guest differs from the size in its spec, and from that of its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(crate) struct Growth {
     pub(crate) lacks_processors: bool,
     /// It has more than its spec: processors are not taken from a running guest.

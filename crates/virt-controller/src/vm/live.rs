@@ -121,7 +121,7 @@ pub(super) fn take_back(live: &Live) -> Follow {
             merge(&mut spec, part);
         }
     }
-    patched(live, spec)
+    patched(live, &spec)
 }
 
 pub(super) fn follow(live: &Live) -> Follow {
@@ -144,11 +144,11 @@ pub(super) fn follow(live: &Live) -> Follow {
     }
     Follow {
         refused: found.refused,
-        ..patched(live, spec)
+        ..patched(live, &spec)
     }
 }
 
-fn patched(live: &Live, spec: Map<String, Value>) -> Follow {
+fn patched(live: &Live, spec: &Map<String, Value>) -> Follow {
     let mut found = Follow::default();
     if spec.is_empty() {
         return found;

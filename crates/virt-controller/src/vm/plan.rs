@@ -241,15 +241,7 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         }
         Some(Ownership::Own) | None => {}
     }
-    if plan.restart == Restart::NotRequired
-        && plan.follow == Follow::default()
-        && let (Some(vmi), Some(now)) = (observed.own_vmi(), observed.vm.metadata.generation)
-        && !vmi.is_deleting()
-        && generation(vmi) != Some(now)
-        && !is_metadata_changed(observed)
-    {
-        plan.steps.push(Step::NoteGeneration(now));
-    }
+    note_generation(observed, plan);
     plan.dump = memory_dump::plan(observed);
     if plan.dump != Dump::default() {
         plan.steps.push(Step::FollowDump);
@@ -318,6 +310,18 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
     // Last: a change that is refused holds up nothing else.
     if plan.follow.patch.is_some() {
         plan.steps.push(Step::FollowTemplate);
+    }
+}
+
+fn note_generation(observed: &Observed, plan: &mut Plan) {
+    if plan.restart == Restart::NotRequired
+        && plan.follow == Follow::default()
+        && let (Some(vmi), Some(now)) = (observed.own_vmi(), observed.vm.metadata.generation)
+        && !vmi.is_deleting()
+        && generation(vmi) != Some(now)
+        && !is_metadata_changed(observed)
+    {
+        plan.steps.push(Step::NoteGeneration(now));
     }
 }
 

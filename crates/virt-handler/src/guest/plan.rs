@@ -362,18 +362,18 @@ mod tests {
         let state = serde_json::json!({"migrationUid": "m"});
         moving.status.as_mut().unwrap().migration_state =
             Some(serde_json::from_value(state).unwrap());
-        for (vmi, has_other_size, expected) in vec![
-            (vmi(Phase::Running), false, vec![Step::Report]),
-            (vmi(Phase::Running), true, vec![Step::Resize, Step::Report]),
-            (vmi(Phase::Scheduled), true, vec![Step::Report]),
-            (moving, true, vec![Step::Report]),
+        for (vmi, has_other_size, expected) in [
+            (&vmi(Phase::Running), false, vec![Step::Report]),
+            (&vmi(Phase::Running), true, vec![Step::Resize, Step::Report]),
+            (&vmi(Phase::Scheduled), true, vec![Step::Report]),
+            (&moving, true, vec![Step::Report]),
         ] {
             let link = Link {
                 peer: Some(Arc::clone(&peer)),
                 ..disconnected(Some(DomainState::Running))
             };
             let steps = plan(&Observed {
-                vmi: &vmi,
+                vmi,
                 pod_ended: false,
                 link: &link,
                 disconnected_for: None,
