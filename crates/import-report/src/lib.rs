@@ -20,6 +20,9 @@ pub struct Report {
     /// Whether a retry can help.
     #[serde(default)]
     pub transient: bool,
+    /// After a failure: whether the volume has a complete disk all the same, that of before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_intact: bool,
     /// The size of the guest's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
@@ -43,6 +46,7 @@ impl Report {
             reason: None,
             message: "Import Complete".to_owned(),
             transient: false,
+            is_intact: false,
             disk_bytes: Some(disk_bytes),
             verified: None,
             volumes: BTreeMap::new(),
@@ -71,6 +75,7 @@ impl Report {
             reason: None,
             message: digest,
             transient: false,
+            is_intact: false,
             disk_bytes: None,
             verified: None,
             volumes: BTreeMap::new(),
@@ -85,6 +90,7 @@ impl Report {
             reason: Some(reason.to_owned()),
             message,
             transient,
+            is_intact: false,
             disk_bytes: None,
             verified: None,
             volumes: BTreeMap::new(),

@@ -8,6 +8,8 @@ use crate::HOTPLUG_DISKS;
 pub const BACKUP_MANIFEST: &str = "backup.json";
 /// A manifest that is not complete.
 pub const BACKUP_DRAFT: &str = ".backup.json.new";
+/// The most increments that build on one full backup. QEMU opens no chain of more than 200 files.
+pub const MAX_BACKUP_INCREMENTS: usize = 100;
 /// The longest name of a directory or a file.
 const MAX_NAME: usize = 255;
 
@@ -50,9 +52,13 @@ pub fn backup_file(volume: &str) -> String {
     format!("{volume}.qcow2")
 }
 
-/// Whether it is the name of one directory or file, and of none that is hidden.
+/// Whether it is the name of one directory or file, of none that is hidden, and fit for a message.
 pub fn is_plain_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= MAX_NAME && !name.contains('/') && !name.starts_with('.')
+    let is_text = |one: char| one != '/' && !one.is_control();
+    !name.is_empty()
+        && name.len() <= MAX_NAME
+        && !name.starts_with('.')
+        && name.chars().all(is_text)
 }
 
 /// The last backup as the launcher sees it.

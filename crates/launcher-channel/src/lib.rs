@@ -23,7 +23,8 @@ pub use agent::{
     AgentQuestion, AgentReport, AgentUser,
 };
 pub use backup::{
-    BACKUP_DRAFT, BACKUP_MANIFEST, BackupPlan, BackupReport, BackupStage, Lineage, Quiesce,
+    BACKUP_DRAFT, BACKUP_MANIFEST, BackupPlan, BackupReport, BackupStage, Lineage,
+    MAX_BACKUP_INCREMENTS, Quiesce,
     backup_file, is_plain_name,
 };
 pub use content::{MAX_PART, Part};

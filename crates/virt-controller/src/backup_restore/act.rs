@@ -1,7 +1,6 @@
 //! Carries out a step, and writes the status.
 
 use error_chain::error_chain;
-use import_report::Report;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::annotations;
@@ -88,6 +87,8 @@ impl Controller {
             source: observed.source_claim().cloned().unwrap_or_default(),
             directory: observed.directory().unwrap_or_default(),
             volumes: volumes.map(|one| one.name.as_str()).collect(),
+            // Else a bad file of one volume shows when others have lost their old disks.
+            verifies: restore.spec.target_policy == Some(TargetPolicy::Overwrite),
             settings: &self.launcher,
         };
         self.create(
@@ -140,7 +141,7 @@ impl Controller {
         let Some((disk, claim)) = found else {
             return Ok(());
         };
-        let verified = report(disk).and_then(|report| report.verified);
+        let verified = disk.report().and_then(|report| report.verified);
         let verified = verified.filter(|_| state == Some(MarkState::Done));
         let text = state.map(|state| claims::mark(&observed.restore, state, verified));
         let mut metadata = json!({
@@ -280,12 +281,6 @@ impl Controller {
         };
         self.recorder.publish(restore, kind, reason, note);
     }
-}
-
-/// What the pod of a disk reported in the end.
-fn report(disk: &Disk) -> Option<Report> {
-    let end = disk.pod.as_deref()?.last_end.as_ref()?;
-    Report::read(&end.message)
 }
 
 fn name(step: Step) -> &'static str {

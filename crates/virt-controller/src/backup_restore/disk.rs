@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use import_report::Report;
 use kubevirt_api::annotations;
 use kubevirt_api::backup_restore::{
     Checksums, MarkState, RestoreMark, RestorePhase as Phase, RestoredVolume, TargetPolicy,
@@ -30,8 +31,8 @@ pub(super) struct Disk {
     pub(super) filler: Option<String>,
     /// What uses the claim, besides the pod of this restore.
     pub(super) user: Option<String>,
-    /// The mark is that of another restore, which is under way.
-    pub(super) has_rival: bool,
+    /// The restore that writes to the claim, or will before this one.
+    pub(super) rival: Option<String>,
     pub(super) pod: Option<Arc<ImporterPod>>,
     /// From the log of a running pod.
     pub(super) progress: Option<String>,
@@ -76,9 +77,41 @@ impl Disk {
         mark.is_some_and(|mark| mark.state == MarkState::Done)
     }
 
+    /// Whether the status says that the disk is complete. What is in the claim then is nothing to this restore.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.volume.phase == Some(Phase::Succeeded)
+    }
+
+    /// What the pod reported in the end.
+    pub(super) fn report(&self) -> Option<Report> {
+        let end = self.pod.as_deref()?.last_end.as_ref()?;
+        Report::read(&end.message)
+    }
+
+    /// Whether an existing claim has the mark of this restore and its old disk: nothing was written yet, or what was
+    /// written did not become the disk, and nothing writes any more.
+    pub(super) fn is_untouched(&self, observed: &Observed) -> bool {
+        if observed.restore.spec.target_policy != Some(TargetPolicy::Overwrite) {
+            return false;
+        }
+        match self.own_mark(observed.uid()).map(|mark| mark.state) {
+            Some(MarkState::Reserved) => true,
+            Some(MarkState::Writing) => {
+                let pod = self.pod.as_deref();
+                let pod = pod.filter(|pod| pod.phase == PodPhase::Failed);
+                pod.is_some_and(|pod| !fills_other(pod, self.claim.as_deref()))
+                    && self.report().is_some_and(|report| report.is_intact)
+            }
+            Some(MarkState::Done) | None => false,
+        }
+    }
+
     /// What the status says next.
     pub(super) fn status(&self, uid: &str) -> RestoredVolume {
         let mut volume = self.volume.clone();
+        if self.is_recorded() {
+            return volume;
+        }
         if self.is_done(uid) {
             let verified = self.own_mark(uid).and_then(|mark| mark.verified);
             volume.phase = Some(Phase::Succeeded);
@@ -102,7 +135,7 @@ impl Disk {
     /// `index` is its place in the list.
     pub(super) fn next(&self, observed: &Observed, index: usize) -> Next {
         let uid = observed.uid();
-        if self.volume.phase == Some(Phase::Succeeded) {
+        if self.is_recorded() {
             return Next::Done;
         }
         let name = &self.volume.claim_name;
@@ -164,9 +197,10 @@ impl Disk {
                 waits(obstacle)
             };
         }
-        if self.has_rival {
+        if let Some(rival) = &self.rival {
             return waits(format!(
-                "another restore writes to persistentvolumeclaim {name}"
+                "VirtualMachineBackupRestore {rival} writes to persistentvolumeclaim {name} first: wait \
+                 for its end, or delete it"
             ));
         }
         match state {
@@ -182,7 +216,7 @@ impl Disk {
             return self.replaced(index, pod);
         }
         match pod.phase {
-            PodPhase::Succeeded => return Next::Act(Step::Finish(index)),
+            PodPhase::Succeeded => return self.written(observed, index),
             PodPhase::Failed => return self.failed_pod(observed, index, pod),
             PodPhase::Pending | PodPhase::Running => {}
         }
@@ -193,22 +227,36 @@ impl Disk {
                 message: format!("volume {name} is being restored"),
                 again: progress_pause(*since, observed.now),
             },
-            (_, Some(end)) => match pod_problem(end) {
-                (reason, message, Permanence::Final) => {
-                    Next::Failed(reason, format!("volume {name}: {message}"))
-                }
-                (reason, message, Permanence::Retried) => Next::Waits {
+            (_, Some(end)) => {
+                // Its phase says soon that it has failed.
+                let (reason, message, _) = pod_problem(end);
+                let message = format!("volume {name}: {message}");
+                Next::Waits {
                     reason,
-                    message: format!("volume {name}: {message}"),
+                    message,
                     again: None,
-                },
-            },
+                }
+            }
             (Container::Waiting { reason, message }, None) => starting(reason, message),
             (Container::Ended | Container::Unknown, None) => unscheduled(pod),
         }
     }
 
-    /// A pod that ended without its container's consent: an eviction, or a node that is gone.
+    /// A pod that has written the disk. Without the mark, others may have changed the claim since.
+    fn written(&self, observed: &Observed, index: usize) -> Next {
+        let mark = self.own_mark(observed.uid());
+        if mark.is_some_and(|mark| mark.state == MarkState::Writing) {
+            return Next::Act(Step::Finish(index));
+        }
+        let name = &self.volume.claim_name;
+        waits(format!(
+            "persistentvolumeclaim {name} has lost the annotation {} of this restore, so its disk may be \
+             another one: delete this restore, and make another",
+            annotations::BACKUP_RESTORE
+        ))
+    }
+
+    /// A pod that has failed: its program, an eviction, or a node that is gone.
     fn failed_pod(&self, observed: &Observed, index: usize, pod: &ImporterPod) -> Next {
         match ended_pod(observed, pod) {
             Ended::Final(reason, message) => {

@@ -4,9 +4,12 @@
 //! (`disk-import`). While a claim has no complete disk, an annotation says so ([`RestoreMark`]): nothing starts on
 //! it.
 //!
-//! - [`plan`] decides, [`disk`] for one disk; [`claims`] names and renders claims and marks.
+//! - [`plan`] decides, [`disk`] for one disk; [`rivals`] orders restores onto one claim; [`claims`] names and renders
+//!   claims and marks.
 //!
-//! **Invariants**: nothing is written to a claim without its mark, which goes only when the disk is complete; a
+//! **Invariants**: nothing is written to a claim without its mark, which goes only when the disk is complete, or when the
+//! last pod that could write reports that the claim has its old disk; a complete disk is in the status before anything
+//! else is done; files of a backup are verified before the first claim is overwritten; a
 //! claim that existed before is marked only while no pod and no VMI uses it, and that is looked at again after the
 //! mark is in the cache from which launcher pods are created; a new claim belongs to the restore until its disk is
 //! complete, and goes with it; the names of claims and pods are fixed before the first is made. All progress is in
@@ -19,6 +22,7 @@ mod claims;
 mod disk;
 mod observe;
 mod plan;
+mod rivals;
 mod source;
 mod status;
 #[cfg(test)]

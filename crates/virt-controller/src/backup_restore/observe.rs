@@ -13,7 +13,7 @@ use reconcile::Key;
 
 use super::disk::Disk;
 use super::source::{Source, of_backup};
-use super::{Controller, RestoreError, act, status};
+use super::{Controller, RestoreError, act, rivals, status};
 use crate::data_volume::{ClaimUser, ImporterPod, claim_users, importer_progress, is_of};
 use crate::view::{Claim, Guest};
 use crate::vmi::claim_names;
@@ -70,7 +70,7 @@ impl Controller {
             {
                 let claim = Arc::clone(claim);
                 disk.filler = self.filler(key, &claim);
-                disk.has_rival = self.has_rival(key, &observed, &disk);
+                disk.rival = self.rival(key, &observed, &disk);
                 let pods = match &mut users {
                     Some(pods) => pods,
                     None => users.insert(self.pods_of(key).await?),
@@ -161,16 +161,13 @@ impl Controller {
             .then(|| "its upload is not complete".to_owned())
     }
 
-    fn has_rival(&self, key: &Key, observed: &Observed, disk: &Disk) -> bool {
-        let Some(mark) = disk.mark().filter(|mark| mark.uid != observed.uid()) else {
-            return false;
-        };
-        let at = Key::new(key.namespace.as_str(), mark.name.as_str());
-        let other = self.restores.get(&at);
-        mark.is_open()
-            && other.is_some_and(|other| {
-                other.metadata.uid.as_deref() == Some(&mark.uid) && !status::is_finished(&other)
-            })
+    fn rival(&self, key: &Key, observed: &Observed, disk: &Disk) -> Option<String> {
+        let mark = disk.mark();
+        let claim = &disk.volume.claim_name;
+        let mut others = self.restores.in_namespace(&key.namespace).into_iter();
+        let rival = others
+            .find(|other| rivals::is_rival(&observed.restore, other, claim, mark.as_ref()))?;
+        Some(rival.name_any())
     }
 
     async fn pods_of(&self, key: &Key) -> Result<Vec<ClaimUser>, RestoreError> {

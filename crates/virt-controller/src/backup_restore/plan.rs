@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use import_report::Report;
-use kubevirt_api::backup_restore::{
-    MarkState, RestorePhase as Phase, RestoredVolume, TargetPolicy,
-};
+use kubevirt_api::backup_restore::{RestorePhase as Phase, RestoredVolume, TargetPolicy};
 use reasons::Reason;
 
 use super::claims;
@@ -62,6 +60,8 @@ pub(super) enum Progress {
         reason: Reason,
         message: String,
     },
+    /// A disk is complete, which is on record before anything else is done.
+    Recorded(Vec<RestoredVolume>),
     Complete(Vec<RestoredVolume>),
     Failed(Reason, String),
 }
@@ -71,7 +71,11 @@ impl Progress {
     pub(super) fn leads_on(&self) -> bool {
         matches!(
             self,
-            Self::Found { .. } | Self::Known(_) | Self::Complete(_) | Self::Failed(..)
+            Self::Found { .. }
+                | Self::Known(_)
+                | Self::Recorded(_)
+                | Self::Complete(_)
+                | Self::Failed(..)
         )
     }
 }
@@ -125,12 +129,12 @@ fn clear_up(observed: &Observed) -> Plan {
         return Plan::step(Step::DeleteInspector, Progress::Kept);
     }
     for (index, disk) in observed.disks.iter().enumerate() {
+        // What the pod reported goes with it.
+        if disk.is_untouched(observed) {
+            return Plan::step(Step::Release(index), Progress::Kept);
+        }
         if is_left(disk.pod.as_deref()) {
             return Plan::step(Step::DeletePod(index), Progress::Kept);
-        }
-        let mark = disk.own_mark(observed.uid());
-        if mark.is_some_and(|mark| mark.state == MarkState::Reserved) {
-            return Plan::step(Step::Release(index), Progress::Kept);
         }
     }
     Plan::state(Progress::Kept)
@@ -236,24 +240,32 @@ fn restore(observed: &Observed) -> Plan {
     let all: Vec<Next> = disks
         .map(|(index, disk)| disk.next(observed, index))
         .collect();
+    let uid = observed.uid();
+    let volumes = observed.disks.iter().map(|disk| disk.status(uid)).collect();
+    if all.iter().all(|next| *next == Next::Done) {
+        return Plan::state(Progress::Complete(volumes));
+    }
+    let mut disks = observed.disks.iter();
+    if disks.any(|disk| disk.is_done(uid) && !disk.is_recorded()) {
+        return Plan::state(Progress::Recorded(volumes));
+    }
     for next in &all {
         if let Next::Failed(reason, message) = next {
             return failed(*reason, message.clone());
         }
     }
     let pods = observed.disks.iter().filter(|disk| disk.has_pod()).count();
-    let may = |step: &Step| !matches!(step, Step::CreatePod(_)) || pods < MAX_PODS;
+    // A claim loses its old disk, for all that is known, once it is marked: not before its pod may be created.
+    let may = |step: &Step| match step {
+        Step::Mark(_) | Step::CreatePod(_) => pods < MAX_PODS,
+        _ => true,
+    };
     let steps = all.iter().filter_map(|next| match next {
         Next::Act(step) => Some(*step),
         _ => None,
     });
     if let Some(step) = steps.into_iter().find(|step| may(step)) {
         return Plan::step(step, Progress::Kept);
-    }
-    let uid = observed.uid();
-    let volumes = observed.disks.iter().map(|disk| disk.status(uid)).collect();
-    if all.iter().all(|next| *next == Next::Done) {
-        return Plan::state(Progress::Complete(volumes));
     }
     let (mut reason, mut text) = (Reason::ImportInProgress, String::new());
     let mut again: Option<Duration> = None;

@@ -50,6 +50,11 @@ pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
         } => {
             status.phase = Some(phase.clone());
             begin(*reason, message);
+            record(&mut status, observed);
+        }
+        Progress::Recorded(volumes) => {
+            status.progress = Some(overall(volumes));
+            status.volumes.clone_from(volumes);
         }
         Progress::Restoring {
             volumes,
@@ -75,9 +80,19 @@ pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
             let message = reason.advise(&format!("{message}{}", left(observed)));
             set(list, &Type::Failed, (true, *reason, &message), &now);
             set(list, &Type::Progressing, (false, *reason, ""), &now);
+            record(&mut status, observed);
         }
     }
     status
+}
+
+/// A disk that was completed stays on record, whatever happens to the others.
+fn record(status: &mut Status, observed: &Observed) {
+    if !observed.disks.is_empty() {
+        let uid = observed.uid();
+        let all = observed.disks.iter();
+        status.volumes = all.map(|disk| disk.status(uid)).collect();
+    }
 }
 
 /// A sentence about the disks.
@@ -107,14 +122,14 @@ fn left(observed: &Observed) -> String {
     let uid = observed.uid();
     let half = observed.disks.iter().filter(|disk| {
         let mark = disk.own_mark(uid);
-        mark.is_some_and(|mark| mark.is_open())
+        mark.is_some_and(|mark| mark.is_open()) && !disk.is_untouched(observed)
     });
     let names: Vec<&str> = half.map(|disk| disk.volume.claim_name.as_str()).collect();
     if names.is_empty() {
         return String::new();
     }
     format!(
-        "; these claims have no complete disk, and no VM starts with them: {}",
+        "; these claims may have no complete disk, and no VM starts with them: {}",
         names.join(", ")
     )
 }

@@ -112,10 +112,10 @@ fn new_claim_is_made_filled_and_given_away() {
 #[test]
 fn existing_claim_is_marked_only_while_nothing_uses_it() {
     use MarkState::{Done, Reserved, Writing};
-    let check = |mark, user: Option<&str>, has_rival, expected| {
+    let check = |mark, user: Option<&str>, has_rival: bool, expected| {
         let disk = Disk {
             user: user.map(str::to_owned),
-            has_rival,
+            rival: has_rival.then(|| "other".to_owned()),
             ..disk(Some(claim(None, mark)))
         };
         assert_eq!(
@@ -262,4 +262,123 @@ fn end_of_a_restore_takes_back_marks_of_untouched_claims() {
     check(MarkState::Reserved, Some(Step::Release(0)));
     check(MarkState::Writing, None);
     check(MarkState::Done, None);
+}
+
+/// A pod of an earlier time says nothing about a claim that others have written to since.
+#[test]
+fn only_the_own_mark_is_finished() {
+    use MarkState::{Done, Reserved, Writing};
+    let check = |mark, recorded: bool, expected| {
+        let mut disk = Disk {
+            pod: pod(PodPhase::Succeeded),
+            ..disk(Some(claim(Some(UID), mark)))
+        };
+        if recorded {
+            disk.volume.phase = Some(RestorePhase::Succeeded);
+        }
+        for policy in ["Create", "Overwrite"] {
+            let mut observed = observed(policy, disk.clone());
+            // It keeps the restore from its end.
+            observed.disks.push(Disk {
+                pod: pod(PodPhase::Running),
+                ..self::disk(Some(claim(Some(UID), Some((UID, Writing)))))
+            });
+            let plan = plan(&observed);
+            assert_eq!(plan.step, expected, "{mark:?} {policy}");
+            if recorded {
+                let Progress::Restoring { volumes, .. } = plan.progress else {
+                    panic!("{plan:?}");
+                };
+                assert_eq!(volumes[0].phase, Some(RestorePhase::Succeeded));
+            }
+        }
+    };
+    check(Some((UID, Writing)), false, Some(Step::Finish(0)));
+    check(Some((UID, Reserved)), false, None);
+    check(None, false, None);
+    for state in [Reserved, Writing, Done] {
+        check(Some(("other", state)), false, None);
+        check(Some(("other", state)), true, None);
+    }
+    check(Some((UID, Writing)), true, None);
+}
+
+#[test]
+fn complete_disk_is_on_record_before_the_next_step() {
+    let done = disk(Some(claim(None, Some((UID, MarkState::Done)))));
+    let mut observed = observed("Create", done);
+    observed.disks.push(disk(None));
+    let first = plan(&observed);
+    let Progress::Recorded(volumes) = first.progress else {
+        panic!("{first:?}");
+    };
+    assert_eq!((first.step, volumes[0].phase.clone()), (None, Some(RestorePhase::Succeeded)));
+    observed.disks[0].volume = volumes[0].clone();
+    assert_eq!(plan(&observed).step, Some(Step::CreateClaim(1)));
+    // A refused step is reported with the disks that are complete.
+    observed.disks[0].volume.phase = None;
+    let waits = Progress::Waits {
+        phase: RestorePhase::Restoring,
+        reason: Reason::BackupRestoreWaits,
+        message: "refused".to_owned(),
+    };
+    let failed = Progress::Failed(Reason::BackupNotUsable, "damaged".to_owned());
+    for progress in [waits, failed] {
+        let status = super::status::render(&observed, &progress);
+        assert_eq!(status.volumes[0].phase, Some(RestorePhase::Succeeded), "{progress:?}");
+    }
+}
+
+/// A pod that failed before it changed the claim leaves it to its VM.
+#[test]
+fn claim_with_its_old_disk_gets_its_mark_taken_back() {
+    let check = |policy: &str, phase, of: &str, is_intact: bool, expected| {
+        let mut failed = ImporterPod::clone(&pod(phase).unwrap());
+        let claims = failed.metadata.annotations.as_mut().unwrap();
+        claims.insert("ferrovirt.io/import-claim".to_owned(), of.to_owned());
+        let report = json!({"reason": "BackupNotUsable", "message": "bad", "isIntact": is_intact});
+        failed.last_end = Some(End {
+            exit_code: 1,
+            message: report.to_string(),
+            ..End::default()
+        });
+        let mark = Some((UID, MarkState::Writing));
+        let mut observed = observed(policy, Disk {
+            pod: Some(Arc::new(failed)),
+            ..disk(Some(claim(Some(UID), mark)))
+        });
+        let progress = Progress::Failed(Reason::BackupNotUsable, "bad".to_owned());
+        let status = super::status::render(&observed, &progress);
+        let message = json!(status.conditions).to_string();
+        let is_named = message.contains("may have no complete disk");
+        let is_released = expected == Step::Release(0);
+        assert_eq!(is_named, !is_released, "{policy} {phase:?} {of} {is_intact}");
+        let mut ended = restore(policy);
+        ended.status = Some(status);
+        observed.restore = Arc::new(ended);
+        assert_eq!(plan(&observed).step, Some(expected), "{policy} {phase:?} {of} {is_intact}");
+    };
+    let (released, deleted) = (Step::Release(0), Step::DeletePod(0));
+    check("Overwrite", PodPhase::Failed, "c-1", true, released);
+    check("Overwrite", PodPhase::Failed, "c-1", false, deleted);
+    // It may run again, or has looked at another claim of that name.
+    check("Overwrite", PodPhase::Running, "c-1", true, deleted);
+    check("Overwrite", PodPhase::Failed, "c-0", true, deleted);
+    check("Create", PodPhase::Failed, "c-1", true, deleted);
+}
+
+#[test]
+fn claim_is_marked_once_its_pod_may_be_created() {
+    let busy = Disk {
+        pod: pod(PodPhase::Running),
+        ..disk(Some(claim(None, Some((UID, MarkState::Writing)))))
+    };
+    let mut observed = observed("Overwrite", busy.clone());
+    observed.disks.extend(vec![busy; 3]);
+    observed.disks.push(disk(Some(claim(None, None))));
+    assert_eq!(plan(&observed).step, Some(Step::Reserve(4)));
+    observed.disks[4] = disk(Some(claim(None, Some((UID, MarkState::Reserved)))));
+    assert_eq!(plan(&observed).step, None);
+    observed.disks.remove(0);
+    assert_eq!(plan(&observed).step, Some(Step::Mark(3)));
 }

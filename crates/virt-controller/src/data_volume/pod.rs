@@ -114,6 +114,8 @@ pub(crate) struct InspectInput<'a> {
     pub(crate) directory: &'a str,
     /// All without any.
     pub(crate) volumes: Vec<&'a str>,
+    /// Whether all files are read.
+    pub(crate) verifies: bool,
     pub(crate) settings: &'a Settings,
 }
 
@@ -136,7 +138,11 @@ pub(crate) struct RestoreInput<'a> {
 /// The pod that looks what a backup holds.
 pub(crate) fn render_inspect(input: InspectInput<'_>) -> Pod {
     let mut parts = Parts::default();
-    parts.argue(&["inspect-backup", "--", SOURCE, input.directory]);
+    parts.argue(&["inspect-backup"]);
+    if input.verifies {
+        parts.argue(&["--verify"]);
+    }
+    parts.argue(&["--", SOURCE, input.directory]);
     parts.argue(&input.volumes);
     backup(&mut parts, &input.source);
     let head = Head {
@@ -149,7 +155,8 @@ pub(crate) fn render_inspect(input: InspectInput<'_>) -> Pod {
     pod(head, &parts, input.settings)
 }
 
-/// The pod that restores a volume of a backup.
+/// The pod that restores a volume of a backup. It runs once: what it reports about the claim stays true until another
+/// one is created.
 pub(crate) fn render_restore(input: &RestoreInput<'_>) -> Pod {
     let mut parts = Parts::default();
     if target(&mut parts, input.claim, Some(input.size)).is_some() {
@@ -167,7 +174,11 @@ pub(crate) fn render_restore(input: &RestoreInput<'_>) -> Pod {
         }),
         priority: None,
     };
-    pod(head, &parts, input.settings)
+    let mut pod = pod(head, &parts, input.settings);
+    if let Some(spec) = &mut pod.spec {
+        spec.restart_policy = Some("Never".to_owned());
+    }
+    pod
 }
 
 /// The claim with a backup, which is only read.

@@ -77,7 +77,12 @@ async fn pod(cluster: &TestCluster, name: &str, kind: &str) -> Pod {
 
 /// Ends the container of a pod with that report.
 async fn end(cluster: &TestCluster, pod: &Pod, code: i32, report: Value) {
-    let phase = if code == 0 { "Succeeded" } else { "Running" };
+    let once = pod.spec.as_ref().unwrap().restart_policy.as_deref() == Some("Never");
+    let phase = match code {
+        0 => "Succeeded",
+        _ if once => "Failed",
+        _ => "Running",
+    };
     let status = json!({"phase": phase, "containerStatuses": [{
         "name": "importer", "ready": false, "image": "launcher:1", "imageID": "", "restartCount": 0,
         "state": {"terminated": {
@@ -375,6 +380,71 @@ async fn claim_of_a_running_vm_is_not_overwritten() {
     write(&cluster, "back", "0", true).await;
     wait_for_phase(&cluster, "back", "Succeeded").await;
     cluster.wait_for_printable("a", "Running").await;
+    cluster.end().await;
+}
+
+/// The pod that looks reads everything, and the pod that writes says what it has left.
+#[tokio::test(start_paused = true)]
+async fn claim_that_was_not_touched_is_given_back() {
+    let cluster = with_backup().await;
+    cluster.create_claim("root").await;
+    let spec = json!({
+        "source": of_directory(), "targetPolicy": "Overwrite",
+        "volumes": [{"name": "root", "claimName": "root"}],
+    });
+    create(&cluster, "back", spec).await;
+    let spec = pod(&cluster, "back", "inspect").await.spec.unwrap();
+    let arguments = json!(["inspect-backup", "--verify", "--", "/source", DIRECTORY, "root"]);
+    assert_eq!(json!(spec.containers[0].args), arguments);
+    inspect(&cluster, "back", json!({"root": GIB})).await;
+    let writer = pod(&cluster, "back", "0").await;
+    assert_eq!(mark(&cluster, "root").await["state"], "Writing");
+    let report = json!({"reason": "BackupNotUsable", "message": "its sha256 is", "isIntact": true});
+    end(&cluster, &writer, 1, report).await;
+    let status = wait_for_phase(&cluster, "back", "Failed").await;
+    let message = message(&status, "Failed");
+    assert!(!message.contains("no VM starts"), "{message}");
+    no_pods(&cluster).await;
+    assert_eq!(mark(&cluster, "root").await, Value::Null);
+    cluster.create_vm_on_claim("a", "root").await;
+    cluster.wait_for_printable("a", "Running").await;
+    cluster.end().await;
+}
+
+/// A restore whose disk is complete leaves it to the next one, however long its other disks take.
+#[tokio::test(start_paused = true)]
+async fn finished_pod_of_one_restore_does_not_complete_the_disk_of_another() {
+    let cluster = with_backup().await;
+    for claim in ["root", "data"] {
+        cluster.create_claim(claim).await;
+    }
+    let volume = |name: &str| json!({"name": name, "claimName": name});
+    let spec = |volumes: Vec<Value>| {
+        json!({
+            "source": of_directory(), "targetPolicy": "Overwrite", "volumes": volumes,
+        })
+    };
+    create(&cluster, "first", spec(vec![volume("root"), volume("data")])).await;
+    inspect(&cluster, "first", json!({"data": GIB, "root": GIB})).await;
+    pod(&cluster, "first", "1").await;
+    write(&cluster, "first", "0", true).await;
+    cluster
+        .wait_until("the disk is on record", async || {
+            status(&cluster, "first").await["volumes"][0]["phase"] == "Succeeded"
+        })
+        .await;
+    create(&cluster, "second", spec(vec![volume("data")])).await;
+    inspect(&cluster, "second", json!({"data": GIB})).await;
+    pod(&cluster, "second", "0").await;
+    cluster.advance(std::time::Duration::from_secs(600)).await;
+    let found = mark(&cluster, "data").await;
+    assert_eq!((&found["name"], &found["state"]), (&json!("second"), &json!("Writing")));
+    write(&cluster, "first", "1", true).await;
+    wait_for_phase(&cluster, "first", "Succeeded").await;
+    let found = mark(&cluster, "data").await;
+    assert_eq!((&found["name"], &found["state"]), (&json!("second"), &json!("Writing")));
+    write(&cluster, "second", "0", true).await;
+    wait_for_phase(&cluster, "second", "Succeeded").await;
     cluster.end().await;
 }
 
