@@ -531,13 +531,14 @@ mod tests {
     fn disk_that_does_not_fit_leaves_the_old_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(NAME);
-        fs::write(&path, "old").unwrap();
+        let old = vec![1; 64 << 10];
+        fs::write(&path, &old).unwrap();
         let place = place(dir.path(), 1 << 20);
         let error = place.make_room(1 << 20, u64::MAX).unwrap_err();
         assert!(matches!(error, ImportError::TooLarge { .. }), "{error}");
-        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read(&path).unwrap(), old);
         place.make_room(1 << 20, 1 << 20).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read(&path).unwrap(), old);
     }
 
     #[test]
@@ -558,6 +559,12 @@ mod tests {
         }
         fs::remove_file(dir.path().join(NAME)).unwrap();
         std::os::unix::fs::symlink("device", dir.path().join(NAME)).unwrap();
-        assert!(!Place::Directory { path: dir.path().to_owned(), size: 1 }.has_disk());
+        assert!(
+            !Place::Directory {
+                path: dir.path().to_owned(),
+                size: 1
+            }
+            .has_disk()
+        );
     }
 }

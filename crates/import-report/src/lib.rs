@@ -131,6 +131,10 @@ mod tests {
     fn report_is_read_as_it_was_written() {
         for report in [
             Report::failure("ImportFailed", "no \"space\"\n".to_owned(), true),
+            Report {
+                is_intact: true,
+                ..Report::failure("BackupNotUsable", "bad".to_owned(), false)
+            },
             Report::success(5),
             Report::restored(5, false),
             Report::inspected(BTreeMap::from([("root".to_owned(), u64::MAX)])),

@@ -24,8 +24,7 @@ pub use agent::{
 };
 pub use backup::{
     BACKUP_DRAFT, BACKUP_MANIFEST, BackupPlan, BackupReport, BackupStage, Lineage,
-    MAX_BACKUP_INCREMENTS, Quiesce,
-    backup_file, is_plain_name,
+    MAX_BACKUP_INCREMENTS, Quiesce, backup_file, is_plain_name,
 };
 pub use content::{MAX_PART, Part};
 pub use dump::{DUMP_SUFFIX, DumpPlan, DumpReport, DumpStage, SAVED_SUFFIX};

@@ -116,11 +116,10 @@ impl Directory {
 
     /// Whether it is what the child was built on, and no other backup of the same name.
     fn check_parent(&self, child: &Child) -> Result<(), BackupProblem> {
-        let is_same =
-            |sum: &String| sum.eq_ignore_ascii_case(&self.sum);
+        let is_same = |sum: &String| sum.eq_ignore_ascii_case(&self.sum);
         let problem = if self.manifest.guest != child.guest {
             "it is of another VM, or of another start of it, than the backup that builds on it"
-        } else if self.manifest.checkpoint.as_deref() != Some(&self.name) {
+        } else if self.manifest.checkpoint.as_deref() != Some(self.name.as_str()) {
             "it is not what the backup that builds on it names: its checkpoint is not its directory"
         } else if !child.parent_sum.as_ref().is_none_or(is_same) {
             "it is not what the backup that builds on it names: its sha256 is another one"

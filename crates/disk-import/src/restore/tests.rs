@@ -106,7 +106,12 @@ impl Claims {
         assert!(!error.is_transient(), "{message}");
         let left = fs::read_dir(self.dir.path().join("target")).unwrap();
         assert_eq!(left.count(), 0, "{message}");
-        let inspected = inspect(&self.root(), directory, &["root".to_owned()], Depth::Content);
+        let inspected = inspect(
+            &self.root(),
+            directory,
+            &["root".to_owned()],
+            Depth::Content,
+        );
         // Before anything is written.
         assert_eq!(error_chain(&inspected.unwrap_err()), message);
     }
@@ -241,8 +246,16 @@ fn parent_is_the_backup_that_the_increment_was_made_on() {
     for (field, value, expected) in [
         ("uid", json!("other"), "another start of it"),
         ("name", json!("other"), "it is of another VM"),
-        ("checkpoint", json!("c"), "its checkpoint is not its directory"),
-        ("checkpoint", json!(null), "its checkpoint is not its directory"),
+        (
+            "checkpoint",
+            json!("c"),
+            "its checkpoint is not its directory",
+        ),
+        (
+            "checkpoint",
+            json!(null),
+            "its checkpoint is not its directory",
+        ),
     ] {
         claims.describe("a", None, |manifest| manifest[field] = value);
         claims.refuses("b", expected);
@@ -259,7 +272,10 @@ fn size_of_the_disk_is_that_of_the_manifest() {
     claims.describe("a", None, |manifest| {
         manifest["volumes"][0]["capacity"] = (2 * MIB).into();
     });
-    claims.refuses("a", "its disk has 1048576 bytes, and backup.json says 2097152");
+    claims.refuses(
+        "a",
+        "its disk has 1048576 bytes, and backup.json says 2097152",
+    );
     claims.describe("a", None, |manifest| {
         manifest["volumes"][0]["capacity"] = MIB.into();
     });
@@ -272,7 +288,10 @@ fn file_that_changes_while_it_is_read_leaves_no_disk() {
     let claims = Claims::new();
     claims.back_up("a", None, MIB, &[(0, 1)]);
     claims.describe("a", None, |manifest| {
-        manifest["volumes"][0].as_object_mut().unwrap().remove("sha256");
+        manifest["volumes"][0]
+            .as_object_mut()
+            .unwrap()
+            .remove("sha256");
     });
     let layers = chain::open(&claims.root(), "a", "root").unwrap();
     let file = fs::File::options().write(true).open(claims.file("a"));
@@ -280,7 +299,10 @@ fn file_that_changes_while_it_is_read_leaves_no_disk() {
     let length = file.metadata().unwrap().len();
     file.write_all_at(&[0], length).unwrap();
     let error = fill(layers, &claims.target(MIB)).unwrap_err();
-    assert!(matches!(error, ImportError::BackupChanged { .. }), "{error}");
+    assert!(
+        matches!(error, ImportError::BackupChanged { .. }),
+        "{error}"
+    );
     assert!(error.is_transient());
     assert!(!claims.disk().exists());
 }

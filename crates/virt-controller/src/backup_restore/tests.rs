@@ -312,7 +312,10 @@ fn complete_disk_is_on_record_before_the_next_step() {
     let Progress::Recorded(volumes) = first.progress else {
         panic!("{first:?}");
     };
-    assert_eq!((first.step, volumes[0].phase.clone()), (None, Some(RestorePhase::Succeeded)));
+    assert_eq!(
+        (first.step, volumes[0].phase.clone()),
+        (None, Some(RestorePhase::Succeeded))
+    );
     observed.disks[0].volume = volumes[0].clone();
     assert_eq!(plan(&observed).step, Some(Step::CreateClaim(1)));
     // A refused step is reported with the disks that are complete.
@@ -325,7 +328,11 @@ fn complete_disk_is_on_record_before_the_next_step() {
     let failed = Progress::Failed(Reason::BackupNotUsable, "damaged".to_owned());
     for progress in [waits, failed] {
         let status = super::status::render(&observed, &progress);
-        assert_eq!(status.volumes[0].phase, Some(RestorePhase::Succeeded), "{progress:?}");
+        assert_eq!(
+            status.volumes[0].phase,
+            Some(RestorePhase::Succeeded),
+            "{progress:?}"
+        );
     }
 }
 
@@ -343,20 +350,30 @@ fn claim_with_its_old_disk_gets_its_mark_taken_back() {
             ..End::default()
         });
         let mark = Some((UID, MarkState::Writing));
-        let mut observed = observed(policy, Disk {
-            pod: Some(Arc::new(failed)),
-            ..disk(Some(claim(Some(UID), mark)))
-        });
+        let mut observed = observed(
+            policy,
+            Disk {
+                pod: Some(Arc::new(failed)),
+                ..disk(Some(claim(Some(UID), mark)))
+            },
+        );
         let progress = Progress::Failed(Reason::BackupNotUsable, "bad".to_owned());
         let status = super::status::render(&observed, &progress);
         let message = json!(status.conditions).to_string();
         let is_named = message.contains("may have no complete disk");
         let is_released = expected == Step::Release(0);
-        assert_eq!(is_named, !is_released, "{policy} {phase:?} {of} {is_intact}");
+        assert_eq!(
+            is_named, !is_released,
+            "{policy} {phase:?} {of} {is_intact}"
+        );
         let mut ended = restore(policy);
         ended.status = Some(status);
         observed.restore = Arc::new(ended);
-        assert_eq!(plan(&observed).step, Some(expected), "{policy} {phase:?} {of} {is_intact}");
+        assert_eq!(
+            plan(&observed).step,
+            Some(expected),
+            "{policy} {phase:?} {of} {is_intact}"
+        );
     };
     let (released, deleted) = (Step::Release(0), Step::DeletePod(0));
     check("Overwrite", PodPhase::Failed, "c-1", true, released);

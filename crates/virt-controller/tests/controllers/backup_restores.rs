@@ -394,7 +394,14 @@ async fn claim_that_was_not_touched_is_given_back() {
     });
     create(&cluster, "back", spec).await;
     let spec = pod(&cluster, "back", "inspect").await.spec.unwrap();
-    let arguments = json!(["inspect-backup", "--verify", "--", "/source", DIRECTORY, "root"]);
+    let arguments = json!([
+        "inspect-backup",
+        "--verify",
+        "--",
+        "/source",
+        DIRECTORY,
+        "root"
+    ]);
     assert_eq!(json!(spec.containers[0].args), arguments);
     inspect(&cluster, "back", json!({"root": GIB})).await;
     let writer = pod(&cluster, "back", "0").await;
@@ -424,7 +431,12 @@ async fn finished_pod_of_one_restore_does_not_complete_the_disk_of_another() {
             "source": of_directory(), "targetPolicy": "Overwrite", "volumes": volumes,
         })
     };
-    create(&cluster, "first", spec(vec![volume("root"), volume("data")])).await;
+    create(
+        &cluster,
+        "first",
+        spec(vec![volume("root"), volume("data")]),
+    )
+    .await;
     inspect(&cluster, "first", json!({"data": GIB, "root": GIB})).await;
     pod(&cluster, "first", "1").await;
     write(&cluster, "first", "0", true).await;
@@ -438,11 +450,17 @@ async fn finished_pod_of_one_restore_does_not_complete_the_disk_of_another() {
     pod(&cluster, "second", "0").await;
     cluster.advance(std::time::Duration::from_secs(600)).await;
     let found = mark(&cluster, "data").await;
-    assert_eq!((&found["name"], &found["state"]), (&json!("second"), &json!("Writing")));
+    assert_eq!(
+        (&found["name"], &found["state"]),
+        (&json!("second"), &json!("Writing"))
+    );
     write(&cluster, "first", "1", true).await;
     wait_for_phase(&cluster, "first", "Succeeded").await;
     let found = mark(&cluster, "data").await;
-    assert_eq!((&found["name"], &found["state"]), (&json!("second"), &json!("Writing")));
+    assert_eq!(
+        (&found["name"], &found["state"]),
+        (&json!("second"), &json!("Writing"))
+    );
     write(&cluster, "second", "0", true).await;
     wait_for_phase(&cluster, "second", "Succeeded").await;
     cluster.end().await;
