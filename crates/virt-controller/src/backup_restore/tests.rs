@@ -327,7 +327,7 @@ fn complete_disk_is_on_record_before_the_next_step() {
     };
     let failed = Progress::Failed(Reason::BackupNotUsable, "damaged".to_owned());
     for progress in [waits, failed] {
-        let status = super::status::render(&observed, &progress);
+        let status = status::render(&observed, &progress);
         assert_eq!(
             status.volumes[0].phase,
             Some(RestorePhase::Succeeded),
@@ -358,7 +358,7 @@ fn claim_with_its_old_disk_gets_its_mark_taken_back() {
             },
         );
         let progress = Progress::Failed(Reason::BackupNotUsable, "bad".to_owned());
-        let status = super::status::render(&observed, &progress);
+        let status = status::render(&observed, &progress);
         let message = json!(status.conditions).to_string();
         let is_named = message.contains("may have no complete disk");
         let is_released = expected == Step::Release(0);
