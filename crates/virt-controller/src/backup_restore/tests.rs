@@ -169,6 +169,7 @@ fn restore_ends_once_every_disk_is_complete() {
         pod: pod(PodPhase::Running),
         ..disk(Some(claim(Some(UID), Some((UID, MarkState::Writing)))))
     });
+    half.disks[0].volume.phase = Some(RestorePhase::Succeeded);
     let half = plan(&half);
     assert!(
         matches!(half.progress, Progress::Restoring { .. }),
@@ -391,7 +392,7 @@ fn claim_is_marked_once_its_pod_may_be_created() {
         ..disk(Some(claim(None, Some((UID, MarkState::Writing)))))
     };
     let mut observed = observed("Overwrite", busy.clone());
-    observed.disks.extend(vec![busy; 3]);
+    observed.disks.extend(std::iter::repeat_n(busy, 3));
     observed.disks.push(disk(Some(claim(None, None))));
     assert_eq!(plan(&observed).step, Some(Step::Reserve(4)));
     observed.disks[4] = disk(Some(claim(None, Some((UID, MarkState::Reserved)))));
