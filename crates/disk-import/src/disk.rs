@@ -552,7 +552,7 @@ mod tests {
         assert!(device.has_disk());
         for place in [file, device] {
             let mut disk = Disk::create(&place, 1 << 20).unwrap();
-            disk.write(&[1; 1 << 20]).unwrap();
+            disk.write(&vec![1; 1 << 20]).unwrap();
             assert!(!place.has_disk(), "{place:?}");
             disk.finish().unwrap();
             assert!(place.has_disk(), "{place:?}");

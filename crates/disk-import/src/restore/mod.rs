@@ -91,7 +91,7 @@ pub(crate) fn restore(
 fn fill(mut layers: Vec<Layer>, place: &Place) -> Result<Restored, ImportError> {
     let mut progress = Progress::default();
     let size = merge::size(&layers);
-    let files = layers.iter().map(|layer| layer.length());
+    let files = layers.iter().map(Layer::length);
     let files: u64 = files.fold(0, u64::saturating_add);
     let total = size.saturating_add(files);
     let mut read = 0;
