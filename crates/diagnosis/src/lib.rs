@@ -19,6 +19,7 @@ mod observed;
 
 mod table;
 
+mod backup_restores;
 mod backups;
 mod components;
 mod deletion;

@@ -10,6 +10,7 @@ use k8s_openapi::{
 use kubevirt_api::{
     VirtualMachine, VirtualMachineInstance,
     backup::VirtualMachineBackup,
+    backup_restore::VirtualMachineBackupRestore,
     conditions::{self, Condition as _},
     data_volume_status::DataVolume,
     labels,
@@ -44,6 +45,8 @@ pub struct Observed {
     pub service_accounts: BTreeMap<String, Option<ObjectMeta>>,
     /// Backups of the VM.
     pub backups: Vec<VirtualMachineBackup>,
+    /// Restores of backups to claims of the VM, or of backups of the VM.
+    pub backup_restores: Vec<VirtualMachineBackupRestore>,
     pub storage_classes: BTreeMap<String, Option<ObjectMeta>>,
     /// All nodes of the cluster; null if they could not be listed.
     pub nodes: Option<Vec<Node>>,

@@ -5,8 +5,8 @@ use reasons::Reason as R;
 use crate::{
     Rule,
     Severity::{Broken, Notice, Off, Waiting},
-    backups, components, deletion, ending, images, moves, nodes, paused, pods, refusals, vm, vmi,
-    volumes,
+    backup_restores, backups, components, deletion, ending, images, moves, nodes, paused, pods,
+    refusals, vm, vmi, volumes,
 };
 
 /// The order is the order of the output: a cause may be the reason for those below it.
@@ -36,6 +36,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("claim-missing", Broken, "a persistent volume claim does not exist", volumes::claim_missing).explains(&[R::FailedPvcNotFound]),
     Rule::new("claim-lost", Broken, "a claim has lost its volume", volumes::claim_lost).explains(&[R::ClaimLost]),
     Rule::new("data-volume-missing", Broken, "a data volume does not exist", volumes::data_volume_missing).explains(&[R::FailedPvcNotFound]),
+    Rule::new("claim-restoring", Waiting, "a backup is being restored to a claim", backup_restores::claim_waits).explains(&[R::ClaimBeingRestored]),
     Rule::new("data-volume-failed", Broken, "a data volume cannot be populated", volumes::data_volume_failed).explains(&[R::FailedDataVolumeImport]),
     Rule::new("data-volume-importing", Waiting, "a data volume is being populated", volumes::data_volume_importing).explains(&[R::NotAllDVsReady]),
     Rule::new("storage-class-missing", Broken, "a claim names a storage class that does not exist", volumes::storage_class_missing).explains(&[R::ProvisioningFailed]),
@@ -111,6 +112,8 @@ pub const TABLE: &[Rule] = &[
     Rule::new("suspended", Off, "a user suspended the VM", vm::suspended).explains(&[R::Suspended]),
     Rule::new("backup-failed", Notice, "the last backup of the VM failed", backups::failed).explains(&[R::VirtualMachineBackupFailed]),
     Rule::new("backup-waits", Notice, "a backup of the VM has not begun", backups::waits).explains(&[R::Initializing]),
+    Rule::new("backup-restore-failed", Notice, "the last restore of a backup of the VM failed", backup_restores::failed).explains(&[R::VirtualMachineBackupRestoreFailed]),
+    Rule::new("backup-restore-waits", Notice, "a restore of a backup of the VM waits", backup_restores::waits).explains(&[R::BackupRestoreWaits]),
     Rule::new("halted", Off, "the VM is off, as its run strategy requests", vm::halted),
     Rule::new("not-started", Off, "the VM was not started by a user", vm::not_started),
     Rule::new("ended-well", Off, "the guest shut itself down", vm::ended_well),

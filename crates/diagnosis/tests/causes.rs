@@ -177,6 +177,7 @@ fn causes_name_the_reason_of_the_condition_and_its_remedy() {
         Reason::FailedMigration,
         // That of the event; the one of the condition is Kubernetes' `Failed`.
         Reason::VirtualMachineBackupFailed,
+        Reason::VirtualMachineBackupRestoreFailed,
     ];
     let file = file();
     for case in &file.cases {

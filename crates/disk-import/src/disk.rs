@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use container_disk::beneath;
 use disk_image::SECTOR;
 use rustix::fs::{
-    AtFlags, FallocateFlags, OFlags, SeekFrom, fallocate, fstatvfs, renameat, seek, unlinkat,
+    AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, Stat, fallocate, fstatvfs, renameat, seek,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -30,6 +31,8 @@ const BLOCK: usize = 4 << 10;
 const CHUNK: usize = 1 << 20;
 /// A disk that must be smaller than its volume has whole units of this size.
 const UNIT: u64 = 1 << 20;
+/// A file system needs at most this part of the bytes of a file to know where they are.
+const RECORDS: u64 = 64;
 /// The bytes of a device that are written last.
 const FIRST: usize = 64 << 10;
 
@@ -59,22 +62,42 @@ pub(crate) struct Disk {
 }
 
 impl Place {
-    /// Removes the disk that a directory has, unless there is room for another one of that size beside it.
-    pub(crate) fn make_room(&self, size: u64) -> Result<(), ImportError> {
-        let Self::Directory { path, .. } = self else {
+    /// Removes the disk that a directory has, if there is no room for another one beside it. The new disk has that
+    /// size, and needs up to `data` bytes. If it would not fit then either, the old disk stays.
+    pub(crate) fn make_room(&self, size: u64, data: u64) -> Result<(), ImportError> {
+        let Self::Directory { path, size: whole } = self else {
             return Ok(());
         };
         let failed = io_failed("make room on the volume");
         let directory = beneath::directory(path).map_err(&failed)?;
-        remove(&directory, DRAFT).map_err(&failed)?;
+        remove_draft(&directory).map_err(&failed)?;
+        let old = stat(&directory).map_err(&failed)?;
         let found = fstatvfs(&directory).map_err(|errno| failed(errno.into()))?;
-        let total = found.f_blocks.saturating_mul(found.f_frsize);
-        let free = found.f_bavail.saturating_mul(found.f_frsize);
-        // A disk that never fits is refused later, and the old one stays.
-        if free < size && size <= total {
+        let space = Space {
+            total: found.f_blocks.saturating_mul(found.f_frsize),
+            free: found.f_bavail.saturating_mul(found.f_frsize),
+            old: old.as_ref().map_or(0, allocated),
+        };
+        if space.must_replace(*whole, size, data)? {
             remove(&directory, NAME).map_err(&failed)?;
         }
         Ok(())
+    }
+
+    /// Whether there is a disk that is complete, as far as that is known.
+    pub(crate) fn has_disk(&self) -> bool {
+        match self {
+            Self::Directory { path, .. } => {
+                let old = beneath::directory(path).and_then(|directory| stat(&directory));
+                old.is_ok_and(|old| old.is_some_and(|old| is_file(&old)))
+            }
+            Self::Device(path) => {
+                // They are zeros from the beginning of an import to its end.
+                let mut first = vec![0; FIRST];
+                let read = File::open(path).and_then(|device| device.read_at(&mut first, 0));
+                read.is_ok() && !is_zero(&first)
+            }
+        }
     }
 
     /// The largest disk that fits, once the draft of an import that was killed is removed.
@@ -97,6 +120,66 @@ impl Place {
             }
         }
     }
+}
+
+/// The bytes of a file system that gets a disk.
+#[derive(Debug, Clone, Copy)]
+struct Space {
+    total: u64,
+    free: u64,
+    /// Those of the disk that is there.
+    old: u64,
+}
+
+impl Space {
+    /// Whether the new disk needs the place of the old one. `whole` is the size that the disk is given, `size` that of
+    /// its content. An error if it does not fit in its place either.
+    fn must_replace(&self, whole: u64, size: u64, data: u64) -> Result<bool, ImportError> {
+        // The file system keeps its own records of the blocks of a file.
+        let with_records = data.saturating_add(data / RECORDS).saturating_add(UNIT);
+        if self.free >= with_records && size <= room(whole, self.total, self.free) {
+            return Ok(false);
+        }
+        if self.old == 0 {
+            // A disk that does not fit shows when it is written, and others may leave meanwhile.
+            return Ok(false);
+        }
+        let free = self.free.saturating_add(self.old);
+        let most = room(whole, self.total, free);
+        if size > most {
+            return Err(ImportError::TooLarge {
+                found: size,
+                room: most,
+            });
+        }
+        if free < data {
+            return Err(ImportError::TooLarge {
+                found: data,
+                room: free,
+            });
+        }
+        Ok(true)
+    }
+}
+
+/// What the directory has under the name of the disk.
+fn stat(directory: &File) -> io::Result<Option<Stat>> {
+    match statat(directory, NAME, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn is_file(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+}
+
+/// The bytes that are free once the file is removed.
+fn allocated(found: &Stat) -> u64 {
+    let is_freed = is_file(found) && found.st_nlink == 1;
+    let blocks = if is_freed { found.st_blocks } else { 0 };
+    u64::try_from(blocks).unwrap_or(0).saturating_mul(SECTOR)
 }
 
 /// A file system that is larger than the disk is shared with others, and disks need no space for
@@ -415,5 +498,73 @@ mod tests {
         check(10 * unit, 100 * unit, unit, 10 * unit);
         check(10 * unit, 10 * unit, 9 * unit + 5, 9 * unit);
         check(10 * unit, 9 * unit, unit - 1, 0);
+    }
+
+    #[test]
+    fn old_disk_goes_only_if_the_new_one_fits_in_its_place() {
+        let unit = UNIT;
+        let check = |(total, free, old), data, expected: Option<bool>| {
+            let space = Space {
+                total: total * unit,
+                free: free * unit,
+                old: old * unit,
+            };
+            let found = space.must_replace(64 * unit, 64 * unit, data * unit);
+            assert_eq!(found.ok(), expected, "{total} {free} {old} {data}");
+        };
+        check((100, 90, 4), 60, Some(false));
+        // Most of the disk is zeros.
+        check((100, 20, 60), 10, Some(false));
+        check((100, 20, 60), 70, Some(true));
+        check((100, 20, 60), 80, Some(true));
+        check((100, 20, 60), 81, None);
+        // The records of the file system need a part.
+        check((100, 64, 4), 64, Some(true));
+        // The disk is larger than the file system.
+        check((64, 20, 40), 10, None);
+        check((64, 24, 40), 10, Some(true));
+        // Nothing to remove.
+        check((100, 20, 0), 70, Some(false));
+    }
+
+    #[test]
+    fn disk_that_does_not_fit_leaves_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(NAME);
+        let old = vec![1; 64 << 10];
+        fs::write(&path, &old).unwrap();
+        let place = place(dir.path(), 1 << 20);
+        let error = place.make_room(1 << 20, u64::MAX).unwrap_err();
+        assert!(matches!(error, ImportError::TooLarge { .. }), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), old);
+        place.make_room(1 << 20, 1 << 20).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), old);
+    }
+
+    #[test]
+    fn place_has_a_disk_unless_one_is_being_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = place(dir.path(), 1 << 20);
+        assert!(!file.has_disk());
+        let path = dir.path().join("device");
+        fs::write(&path, vec![9; 1 << 20]).unwrap();
+        let device = Place::Device(path);
+        assert!(device.has_disk());
+        for place in [file, device] {
+            let mut disk = Disk::create(&place, 1 << 20).unwrap();
+            disk.write(&vec![1; 1 << 20]).unwrap();
+            assert!(!place.has_disk(), "{place:?}");
+            disk.finish().unwrap();
+            assert!(place.has_disk(), "{place:?}");
+        }
+        fs::remove_file(dir.path().join(NAME)).unwrap();
+        std::os::unix::fs::symlink("device", dir.path().join(NAME)).unwrap();
+        assert!(
+            !Place::Directory {
+                path: dir.path().to_owned(),
+                size: 1
+            }
+            .has_disk()
+        );
     }
 }

@@ -82,6 +82,8 @@ pub(crate) enum ImportError {
     NoDiskOnVolume,
     #[error("the backup cannot be restored: {0}")]
     Backup(String),
+    #[error("file {file} of directory {directory} changed while it was restored")]
+    BackupChanged { directory: String, file: String },
     #[error("no space left to write {what}")]
     NoSpace { what: &'static str },
     #[error("{what}")]
@@ -111,7 +113,7 @@ impl ImportError {
             | Self::Interrupted { .. }
             | Self::Cut { .. }
             | Self::Length { .. } => Reason::ImportSourceUnreachable,
-            Self::Changed => Reason::ImportSourceChanged,
+            Self::Changed | Self::BackupChanged { .. } => Reason::ImportSourceChanged,
             Self::Checksum { .. } => Reason::ImportChecksumMismatch,
             Self::Empty
             | Self::Compression { .. }
@@ -140,6 +142,7 @@ impl ImportError {
             | Self::Cut { .. }
             | Self::Length { .. }
             | Self::Changed
+            | Self::BackupChanged { .. }
             | Self::NoSpace { .. }
             | Self::Io { .. }
             | Self::Conversion { .. } => true,

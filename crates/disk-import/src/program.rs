@@ -142,14 +142,16 @@ pub fn main() -> ExitCode {
         }
     };
     let termination_log = arguments.target.termination_log.clone();
-    let (report, code) = match run(arguments) {
+    let place = arguments.target.place();
+    let (report, code) = match run(arguments, &place) {
         Ok(report) => {
             log(format_args!("{}", import_report::progress(1000)));
             (report, ExitCode::SUCCESS)
         }
         Err(error) => {
             let (reason, message) = (error.reason().as_str(), error_chain(&error));
-            let report = Report::failure(reason, message, error.is_transient());
+            let mut report = Report::failure(reason, message, error.is_transient());
+            report.is_intact = place.has_disk();
             (report, ExitCode::FAILURE)
         }
     };
@@ -165,15 +167,20 @@ pub(crate) fn report(report: &Report, termination_log: &Path) {
     }
 }
 
-fn run(arguments: Arguments) -> Result<Report, ImportError> {
+impl Target {
+    fn place(&self) -> Place {
+        match (self.directory.clone(), self.device.clone()) {
+            (_, Some(device)) => Place::Device(device),
+            (directory, None) => Place::Directory {
+                path: directory.unwrap_or_default(),
+                size: self.size.unwrap_or_default(),
+            },
+        }
+    }
+}
+
+fn run(arguments: Arguments, place: &Place) -> Result<Report, ImportError> {
     let target = arguments.target;
-    let place = match (target.directory, target.device) {
-        (_, Some(device)) => Place::Device(device),
-        (directory, None) => Place::Directory {
-            path: directory.unwrap_or_default(),
-            size: target.size.unwrap_or_default(),
-        },
-    };
     let import = |checksum| Import {
         place: place.clone(),
         scratch: target.scratch.clone(),
@@ -186,13 +193,13 @@ fn run(arguments: Arguments) -> Result<Report, ImportError> {
             directory,
             volume,
         } => {
-            let restored = restore::restore(&root, &directory, &volume, &place)?;
+            let restored = restore::restore(&root, &directory, &volume, place)?;
             return Ok(Report::restored(restored.bytes, restored.verified));
         }
-        Source::Blank => files::blank(&place),
-        Source::Expand => files::expand(&place),
+        Source::Blank => files::blank(place),
+        Source::Expand => files::expand(place),
         Source::Upload { socket } => upload::receive(&socket, &import(None)),
-        Source::Clone { from } => files::clone(&from, &place),
+        Source::Clone { from } => files::clone(&from, place),
         Source::Image { root } => files::image(&root, import(None)),
         Source::Http(http) => {
             let import = import(http.checksum.clone());

@@ -20,6 +20,9 @@ pub struct Report {
     /// Whether a retry can help.
     #[serde(default)]
     pub transient: bool,
+    /// After a failure: whether the volume has a complete disk all the same, that of before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_intact: bool,
     /// The size of the guest's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
@@ -43,6 +46,7 @@ impl Report {
             reason: None,
             message: "Import Complete".to_owned(),
             transient: false,
+            is_intact: false,
             disk_bytes: Some(disk_bytes),
             verified: None,
             volumes: BTreeMap::new(),
@@ -71,6 +75,7 @@ impl Report {
             reason: None,
             message: digest,
             transient: false,
+            is_intact: false,
             disk_bytes: None,
             verified: None,
             volumes: BTreeMap::new(),
@@ -85,6 +90,7 @@ impl Report {
             reason: Some(reason.to_owned()),
             message,
             transient,
+            is_intact: false,
             disk_bytes: None,
             verified: None,
             volumes: BTreeMap::new(),
@@ -125,6 +131,10 @@ mod tests {
     fn report_is_read_as_it_was_written() {
         for report in [
             Report::failure("ImportFailed", "no \"space\"\n".to_owned(), true),
+            Report {
+                is_intact: true,
+                ..Report::failure("BackupNotUsable", "bad".to_owned(), false)
+            },
             Report::success(5),
             Report::restored(5, false),
             Report::inspected(BTreeMap::from([("root".to_owned(), u64::MAX)])),

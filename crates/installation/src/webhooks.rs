@@ -204,6 +204,13 @@ pub const VALIDATE: &[Webhook] = &[
         &["virtualmachinebackuptrackers"],
     ),
     of_group(
+        "virtualmachinebackuprestore-validator.backup.ferrovirt.io",
+        "/virtualmachinebackuprestores-validate",
+        "backup.ferrovirt.io",
+        &["v1alpha1"],
+        &["virtualmachinebackuprestores"],
+    ),
+    of_group(
         "virtualmachineexport-validator.export.kubevirt.io",
         "/virtualmachineexports-validate",
         "export.kubevirt.io",

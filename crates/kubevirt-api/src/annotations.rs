@@ -46,6 +46,8 @@ pub const IMPORT_DIGEST: &str = "ferrovirt.io/import-digest";
 pub const COPIED_FROM: &str = "ferrovirt.io/copied-from";
 /// On claims that receive an upload: why the last file did not become a disk.
 pub const UPLOAD_REFUSED: &str = "ferrovirt.io/upload-refused";
+/// On claims: the restore of a backup that writes to it, or that has; value: JSON.
+pub const BACKUP_RESTORE: &str = "ferrovirt.io/backup-restore";
 /// On services of exports: the name of the Secret with the certificate of the export server.
 pub const EXPORT_CERTIFICATE: &str = "ferrovirt.io/export-certificate";
 /// On services of exports: the authority of that certificate, in PEM.

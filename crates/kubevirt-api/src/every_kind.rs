@@ -7,6 +7,7 @@ macro_rules! for_every_kind {
         $call! {
             $crate::backup::VirtualMachineBackup,
             $crate::backup::VirtualMachineBackupTracker,
+            $crate::backup_restore::VirtualMachineBackupRestore,
             $crate::clone::VirtualMachineClone,
             $crate::export::VirtualMachineExport,
             $crate::instancetype::VirtualMachineClusterInstancetype,

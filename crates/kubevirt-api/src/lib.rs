@@ -30,6 +30,7 @@ pub mod vmi_status;
 pub mod volumes;
 
 pub mod backup;
+pub mod backup_restore;
 pub mod clone;
 pub mod export;
 pub mod instancetype;

@@ -21,6 +21,7 @@ use kube::{
 use kubevirt_api::{
     VirtualMachine, VirtualMachineInstance,
     backup::{VirtualMachineBackup, VirtualMachineBackupTracker as Tracker},
+    backup_restore::VirtualMachineBackupRestore,
     labels,
 };
 use serde::de::DeserializeOwned;
@@ -77,6 +78,7 @@ pub async fn observe(
     reader.files(&names).await;
     reader.nodes().await;
     reader.backups().await;
+    reader.backup_restores(&names).await;
     reader.events().await;
     reader.installation().await;
     Ok(Some(reader.observed))
@@ -141,6 +143,30 @@ impl Reader<'_> {
             }
         });
         self.observed.backups = found;
+    }
+
+    /// Restores of backups to claims of the VM, or of backups of the VM.
+    async fn backup_restores(&mut self, names: &References) {
+        let all = ListParams::default();
+        let listed = defined(self.api::<VirtualMachineBackupRestore>().list(&all).await);
+        let listed = noted(&mut self.observed.unread, "vmbackuprestores", listed);
+        let mut found = listed.flatten().map_or_else(Vec::new, |list| list.items);
+        let backups = &self.observed.backups;
+        found.retain(|restore| {
+            let status = restore.status.iter();
+            let mut volumes = status.flat_map(|status| &status.volumes);
+            let source = restore.spec.source.backup_name.as_ref();
+            let is_of_backup = |name| {
+                let mut all = backups.iter();
+                all.any(|backup| backup.metadata.name.as_ref() == Some(name))
+            };
+            source.is_some_and(is_of_backup)
+                || volumes.any(|volume| {
+                    names.claims.contains_key(&volume.claim_name)
+                        || names.data_volumes.contains_key(&volume.claim_name)
+                })
+        });
+        self.observed.backup_restores = found;
     }
 
     async fn volumes(&mut self, names: &References) {

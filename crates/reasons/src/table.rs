@@ -460,6 +460,9 @@ reasons! {
         ClaimAwaitsUpload: Transient,
             "A claim of the VM receives an upload, which would overwrite its disk.",
             "Upload the disk, or delete the claim if it is not needed.";
+        ClaimBeingRestored: Transient,
+            "A claim of the VM has no complete disk: a restore of a backup writes to it, failed or was deleted.",
+            "Wait for the restore; if it failed or is gone, make another one onto the claim, or delete the claim.";
         UploadTargetInUse: Transient,
             "Another pod uses the claim that is to be overwritten by an upload.",
             "Stop the VM or the pod that uses the claim, or upload into another claim.";
@@ -583,6 +586,18 @@ reasons! {
         BackupNotUsable: Permanent,
             "The directory of a backup is incomplete or damaged, or has something that no backup has.",
             "Restore another backup, such as the one that it builds on.";
+        BackupRestoreWaits: Transient,
+            "The restore of a backup waits for the backup, for a claim, or for what uses it.",
+            "Create, complete or stop what the message names.";
+        BackupRestoreNotPossible: Permanent,
+            "The restore of a backup cannot be carried out as it is written.",
+            "Correct what the message names, and create another restore.";
+        VirtualMachineBackupRestoreComplete: NotNeeded,
+            "The disks of a backup are restored.",
+            "";
+        VirtualMachineBackupRestoreFailed: Permanent,
+            "A backup could not be restored.",
+            "Remove the cause that the message names, and create another restore.";
         CloneInProgress: NotNeeded,
             "The VM is being cloned.",
             "";

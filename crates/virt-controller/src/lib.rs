@@ -8,7 +8,7 @@
 //! `storage_profile` how they are claimed; `hotplug` brings volumes to running
 //! guests; `snapshot` copies the definition and disks of a VM, `restore` brings them back, `clone` makes another
 //! VM through both, `export` offers disks for download, `backup`
-//! copies the disks of a running guest to a claim. One of several processes is active, elected by a lease.
+//! copies the disks of a running guest to a claim, and `backup_restore` fills claims with them. One of several processes is active, elected by a lease.
 //!
 //! **Invariants**: at most two writes to a VMI per start, none when nothing changed; every write
 //! is an apply under [`MANAGER`] that fails when its base has changed; the names of children follow
@@ -17,6 +17,7 @@
 //! It must not know how a guest is run, nor which API server responds.
 
 mod backup;
+mod backup_restore;
 mod caches;
 mod clone;
 mod container_disks;

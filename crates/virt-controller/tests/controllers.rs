@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "controllers/backup_restores.rs"]
+mod backup_restores;
 #[path = "controllers/backups.rs"]
 mod backups;
 #[path = "controllers/clones.rs"]

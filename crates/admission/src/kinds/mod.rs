@@ -21,6 +21,7 @@ mod refusals;
 mod selector;
 
 mod backup;
+mod backup_restore;
 mod clone;
 mod export;
 mod instancetype;

@@ -5,6 +5,7 @@ use defaults::Environment;
 use kubevirt_api::{
     VirtualMachine,
     backup::{VirtualMachineBackup, VirtualMachineBackupTracker},
+    backup_restore::VirtualMachineBackupRestore,
     clone::VirtualMachineClone,
     export::VirtualMachineExport,
     instancetype::{VirtualMachineClusterInstancetype, VirtualMachineInstancetype},
@@ -93,6 +94,10 @@ pub const ROWS: &[Row] = &[
     row::<VirtualMachineBackupTracker>(
         VirtualMachineBackupTracker::GROUP,
         VirtualMachineBackupTracker::KIND,
+    ),
+    row::<VirtualMachineBackupRestore>(
+        VirtualMachineBackupRestore::GROUP,
+        VirtualMachineBackupRestore::KIND,
     ),
     row::<Plugin>(Plugin::GROUP, Plugin::KIND),
     row::<VirtualMachineTemplate>(VirtualMachineTemplate::GROUP, VirtualMachineTemplate::KIND),

@@ -6,22 +6,32 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use container_disk::beneath;
+use launcher_channel::{BACKUP_MANIFEST, MAX_INCREMENTS, is_plain_name};
 use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
 
 use super::BackupProblem;
 use super::layer::Layer;
-use super::manifest::{self, Entry, MAX_BYTES, Manifest, is_plain};
+use super::manifest::{Entry, Guest, MAX_BYTES, Manifest};
 use crate::ImportError;
 use crate::error::io_failed;
 
-/// Backups that build on each other. Each costs an open file and its tables.
-pub(crate) const MAX_CHAIN: usize = 100;
+/// Backups that build on each other: the increments, and the full one. Each costs an open file and its tables.
+pub(crate) const MAX_CHAIN: usize = MAX_INCREMENTS + 1;
 
 /// A directory of a backup.
 struct Directory {
     name: String,
     file: File,
     manifest: Manifest,
+    /// Of the file of the manifest.
+    sum: String,
+}
+
+/// What a backup says about the one that it builds on.
+struct Child {
+    guest: Guest,
+    parent_sum: Option<String>,
 }
 
 /// The names of all volumes of a backup.
@@ -37,7 +47,7 @@ pub(super) fn open(root: &Path, directory: &str, volume: &str) -> Result<Vec<Lay
     let mut layers = Vec::new();
     let mut visited = BTreeSet::new();
     let mut next = directory.to_owned();
-    let mut vm = None;
+    let mut child: Option<Child> = None;
     loop {
         if !visited.insert(next.clone()) {
             return Err(BackupProblem::Loop(next).into());
@@ -46,14 +56,8 @@ pub(super) fn open(root: &Path, directory: &str, volume: &str) -> Result<Vec<Lay
             return Err(BackupProblem::TooLong.into());
         }
         let found = Directory::open(&root, &next)?;
-        let own = (
-            found.manifest.namespace.clone(),
-            found.manifest.name.clone(),
-        );
-        if *vm.get_or_insert_with(|| own.clone()) != own {
-            let problem = "it is of another VM than the backup that builds on it".to_owned();
-            let directory = found.name;
-            return Err(BackupProblem::Manifest { directory, problem }.into());
+        if let Some(child) = &child {
+            found.check_parent(child)?;
         }
         let Some(entry) = found.manifest.entry(volume) else {
             return Err(BackupProblem::NoVolume {
@@ -63,10 +67,14 @@ pub(super) fn open(root: &Path, directory: &str, volume: &str) -> Result<Vec<Lay
             .into());
         };
         layers.push(found.layer(entry)?);
-        match &found.manifest.parent {
-            Some(parent) if found.manifest.builds_on_parent(entry) => next.clone_from(parent),
-            _ => return Ok(layers),
-        }
+        let Some(parent) = found.manifest.parent else {
+            return Ok(layers);
+        };
+        next = parent;
+        child = Some(Child {
+            guest: found.manifest.guest,
+            parent_sum: found.manifest.parent_sha256,
+        });
     }
 }
 
@@ -76,7 +84,7 @@ fn open_root(root: &Path) -> Result<File, ImportError> {
 
 impl Directory {
     fn open(root: &File, name: &str) -> Result<Self, ImportError> {
-        if !is_plain(name) {
+        if !is_plain_name(name) {
             return Err(BackupProblem::Name(name.to_owned()).into());
         }
         let file = match beneath::own_directory(root, Path::new(name)) {
@@ -86,21 +94,41 @@ impl Directory {
             }
             Err(error) => return Err(io_failed("open the directory of the backup")(error)),
         };
-        let manifest = match beneath::read_own(&file, Path::new(manifest::NAME)) {
+        let manifest = match beneath::read_own(&file, Path::new(BACKUP_MANIFEST)) {
             Ok(manifest) => File::from(manifest),
             Err(error) if is_absent(&error) => {
                 return Err(BackupProblem::NoManifest(name.to_owned()).into());
             }
             Err(error) => return Err(io_failed("open backup.json")(error)),
         };
-        let manifest = read_manifest(manifest)?.map_err(|problem| BackupProblem::Manifest {
-            directory: name.to_owned(),
-            problem,
-        })?;
+        let (manifest, sum) =
+            read_manifest(manifest)?.map_err(|problem| BackupProblem::Manifest {
+                directory: name.to_owned(),
+                problem,
+            })?;
         Ok(Self {
             name: name.to_owned(),
             file,
             manifest,
+            sum,
+        })
+    }
+
+    /// Whether it is what the child was built on, and no other backup of the same name.
+    fn check_parent(&self, child: &Child) -> Result<(), BackupProblem> {
+        let is_same = |sum: &String| sum.eq_ignore_ascii_case(&self.sum);
+        let problem = if self.manifest.guest != child.guest {
+            "it is of another VM, or of another start of it, than the backup that builds on it"
+        } else if self.manifest.checkpoint.as_deref() != Some(self.name.as_str()) {
+            "it is not what the backup that builds on it names: its checkpoint is not its directory"
+        } else if !child.parent_sum.as_ref().is_none_or(is_same) {
+            "it is not what the backup that builds on it names: its sha256 is another one"
+        } else {
+            return Ok(());
+        };
+        Err(BackupProblem::Manifest {
+            directory: self.name.clone(),
+            problem: problem.to_owned(),
         })
     }
 
@@ -131,8 +159,8 @@ impl Directory {
     }
 }
 
-/// The outer error is one of the storage.
-fn read_manifest(file: File) -> Result<Result<Manifest, String>, ImportError> {
+/// The manifest and its sum. The outer error is one of the storage.
+fn read_manifest(file: File) -> Result<Result<(Manifest, String), String>, ImportError> {
     let failed = io_failed("read backup.json");
     let metadata = file.metadata().map_err(&failed)?;
     if !metadata.is_file() {
@@ -144,7 +172,8 @@ fn read_manifest(file: File) -> Result<Result<Manifest, String>, ImportError> {
     if bytes.len() as u64 > MAX_BYTES {
         return Ok(Err(format!("it has more than {MAX_BYTES} bytes")));
     }
-    Ok(Manifest::parse(&bytes))
+    let sum = hex::encode(Sha256::digest(&bytes));
+    Ok(Manifest::parse(&bytes).map(|manifest| (manifest, sum)))
 }
 
 /// Whether there is nothing of the name that may be opened: nothing at all, a link, or another kind of file.

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use disk_image::{Format, PROBE_LENGTH, SECTOR, probe};
 use sha2::{Digest as _, Sha256};
@@ -43,10 +43,20 @@ pub(super) enum Extent {
     Data(u64),
 }
 
+/// What changes with the content of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
 /// An open file.
 #[derive(Debug)]
 pub(super) struct Layer {
     file: File,
+    /// When it was opened, before its sum was computed.
+    stamp: Stamp,
     length: u64,
     /// Of the disk.
     size: u64,
@@ -61,12 +71,26 @@ pub(super) struct Layer {
     name: String,
 }
 
+impl Stamp {
+    fn of(file: &File) -> Result<Self, ImportError> {
+        let found = file.metadata();
+        let found = found.map_err(io_failed("look at a file of the backup"))?;
+        Ok(Self {
+            length: found.len(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+}
+
 impl Layer {
     pub(super) fn open(file: File, entry: &Entry, directory: &str) -> Result<Self, ImportError> {
         let failed = io_failed("read a file of the backup");
-        let length = file.metadata().map_err(&failed)?.len();
+        let stamp = Stamp::of(&file)?;
+        let length = stamp.length;
         let mut layer = Self {
             file,
+            stamp,
             length,
             size: 0,
             cluster_bits: 0,
@@ -84,6 +108,11 @@ impl Layer {
         layer.l1 = layer.table(offset, entries)?;
         if layer.l1.iter().any(|entry| entry & L1_RESERVED != 0) {
             return Err(layer.problem("its first table is damaged"));
+        }
+        if let Some(said) = entry.capacity.filter(|said| *said != layer.size) {
+            let found = layer.size;
+            let text = format!("its disk has {found} bytes, and backup.json says {said}");
+            return Err(layer.problem(&text));
         }
         Ok(layer)
     }
@@ -230,6 +259,17 @@ impl Layer {
             return Err(self.problem(&text));
         }
         Ok(true)
+    }
+
+    /// Fails if the file may have changed since it was opened: what was read may not be what was verified.
+    pub(super) fn check_unchanged(&self) -> Result<(), ImportError> {
+        if Stamp::of(&self.file)? == self.stamp {
+            return Ok(());
+        }
+        Err(ImportError::BackupChanged {
+            directory: self.directory.clone(),
+            file: self.name.clone(),
+        })
     }
 
     fn problem(&self, problem: &str) -> ImportError {

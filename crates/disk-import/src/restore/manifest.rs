@@ -1,14 +1,12 @@
 //! `backup.json`: what a backup holds, and what it builds on. Pure.
 
+use launcher_channel::is_plain_name;
 use serde::Deserialize;
 
-/// The file of a backup that is complete.
-pub(super) const NAME: &str = "backup.json";
 /// The longest manifest.
 pub(super) const MAX_BYTES: u64 = 1 << 20;
 /// The version of its form.
 const VERSION: u32 = 1;
-const MAX_NAME: usize = 255;
 /// Of a volume of a VM.
 const MAX_VOLUME_NAME: usize = 63;
 const MAX_ENTRIES: usize = 512;
@@ -24,10 +22,24 @@ pub(super) struct Manifest {
     /// The directory that it builds on.
     #[serde(default)]
     pub(super) parent: Option<String>,
-    /// Of the VM.
-    pub(super) namespace: String,
-    pub(super) name: String,
+    /// Of the manifest of the parent. Backups of older versions have none.
+    #[serde(default)]
+    pub(super) parent_sha256: Option<String>,
+    /// By which a later backup builds on this one: the name of its directory.
+    #[serde(default)]
+    pub(super) checkpoint: Option<String>,
+    #[serde(flatten)]
+    pub(super) guest: Guest,
     pub(super) volumes: Vec<Entry>,
+}
+
+/// Whose disks they are.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Guest {
+    namespace: String,
+    name: String,
+    /// Of the VMI: a restarted guest has another one, on which no backup of it builds.
+    uid: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -43,12 +55,12 @@ pub(super) struct Entry {
     pub(super) volume: String,
     pub(super) file: String,
     pub(super) bytes: u64,
+    /// The size of the disk. Backups of older versions have none.
+    #[serde(default)]
+    pub(super) capacity: Option<u64>,
     /// Of the whole file, in hexadecimal digits.
     #[serde(default)]
     pub(super) sha256: Option<String>,
-    /// Where it differs from that of the backup: a disk that was attached since the parent is copied in full.
-    #[serde(default, rename = "type")]
-    kind: Option<Kind>,
 }
 
 impl Manifest {
@@ -71,10 +83,15 @@ impl Manifest {
             (Kind::Incremental, None) => {
                 return Err("an incremental backup needs a parent".to_owned());
             }
-            (Kind::Incremental, Some(parent)) if !is_plain(parent) => {
+            (Kind::Incremental, Some(parent)) if !is_plain_name(parent) => {
                 return Err(format!("its parent {parent:?} is no name of a directory"));
             }
             _ => {}
+        }
+        if found.parent_sha256.as_ref().is_some_and(|sum| !is_sum(sum)) {
+            return Err(format!(
+                "its parentSha256 has not {SUM_DIGITS} hexadecimal digits"
+            ));
         }
         if found.volumes.len() > MAX_ENTRIES {
             return Err(format!("it has more than {MAX_ENTRIES} volumes"));
@@ -92,25 +109,17 @@ impl Manifest {
     pub(super) fn entry(&self, volume: &str) -> Option<&Entry> {
         self.volumes.iter().find(|one| one.volume == volume)
     }
-
-    /// Whether the copy needs that of the parent.
-    pub(super) fn builds_on_parent(&self, entry: &Entry) -> bool {
-        entry.kind.unwrap_or(self.kind) == Kind::Incremental && self.parent.is_some()
-    }
 }
 
 impl Entry {
     fn check(&self) -> Result<(), String> {
-        if !is_plain(&self.volume) || self.volume.len() > MAX_VOLUME_NAME {
+        if !is_plain_name(&self.volume) || self.volume.len() > MAX_VOLUME_NAME {
             return Err(format!("{:?} is no name of a volume", self.volume));
         }
-        if !is_plain(&self.file) {
+        if !is_plain_name(&self.file) {
             return Err(format!("{:?} is no name of a file", self.file));
         }
-        let is_hex = |sum: &String| {
-            sum.len() == SUM_DIGITS && sum.bytes().all(|digit| digit.is_ascii_hexdigit())
-        };
-        if self.sha256.as_ref().is_some_and(|sum| !is_hex(sum)) {
+        if self.sha256.as_ref().is_some_and(|sum| !is_sum(sum)) {
             return Err(format!(
                 "the sha256 of file {} has not {SUM_DIGITS} hexadecimal digits",
                 self.file
@@ -120,11 +129,6 @@ impl Entry {
     }
 }
 
-/// Whether it names an entry of a directory, which is not hidden.
-pub(super) fn is_plain(name: &str) -> bool {
-    let is_text = |one: char| one != '/' && !one.is_control();
-    !name.is_empty()
-        && name.len() <= MAX_NAME
-        && !name.starts_with('.')
-        && name.chars().all(is_text)
+fn is_sum(text: &str) -> bool {
+    text.len() == SUM_DIGITS && text.bytes().all(|digit| digit.is_ascii_hexdigit())
 }

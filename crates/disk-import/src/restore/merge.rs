@@ -11,6 +11,20 @@ pub(super) fn size(layers: &[Layer]) -> u64 {
     layers.first().map_or(0, Layer::size)
 }
 
+/// The bytes that the disk needs at most: all but zeros. Reads all tables, so that none fails later.
+pub(super) fn data_bytes(layers: &mut [Layer]) -> Result<u64, ImportError> {
+    let size = size(layers);
+    let (mut at, mut data) = (0, 0);
+    while at < size {
+        let part = newest(layers, at, size - at)?;
+        if part.source.is_some() {
+            data += part.length;
+        }
+        at += part.length;
+    }
+    Ok(data)
+}
+
 /// `layers` begins with the newest. `on_write` gets how much of the disk is done.
 pub(super) fn write(
     layers: &mut [Layer],

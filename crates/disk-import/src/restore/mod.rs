@@ -6,8 +6,9 @@
 //!
 //! **Invariants**: whatever is in the directories is untrusted: no link is followed and no name leaves the claim;
 //! counts, lengths and sizes are bounded before they cost memory; a file that refers to another one is refused.
-//! Every file is checked against its checksum, where it has one, before the disk is changed. The disk is written
-//! from its beginning to its end, once, and gets its name when it is complete ([`crate::disk`]).
+//! Every file is checked against its checksum, where it has one, and all tables are read before the disk is changed;
+//! a file that changes meanwhile leaves no disk. The disk is written from its beginning to its end, once, and gets its
+//! name when it is complete ([`crate::disk`]).
 
 mod chain;
 mod layer;
@@ -29,6 +30,7 @@ use crate::ImportError;
 use crate::disk::{Disk, Place};
 use crate::program::report;
 use crate::progress::Progress;
+use layer::Layer;
 
 pub(crate) use chain::MAX_CHAIN;
 
@@ -88,21 +90,23 @@ pub(crate) fn restore(
     volume: &str,
     place: &Place,
 ) -> Result<Restored, ImportError> {
-    let mut layers = chain::open(root, directory, volume)?;
+    fill(chain::open(root, directory, volume)?, place)
+}
+
+/// Writes the disk of a chain, whose newest file is the first.
+fn fill(mut layers: Vec<Layer>, place: &Place) -> Result<Restored, ImportError> {
     let mut progress = Progress::default();
     let size = merge::size(&layers);
-    let files = layers.iter().map(layer::Layer::length);
+    let files = layers.iter().map(Layer::length);
     let files: u64 = files.fold(0, u64::saturating_add);
     let total = size.saturating_add(files);
     let mut read = 0;
-    let mut verified = true;
-    for layer in &layers {
-        verified &= layer.check_sum(|bytes| {
-            read += bytes;
-            progress.show(read, Some(total));
-        })?;
-    }
-    place.make_room(size)?;
+    let verified = verify(&layers, |bytes| {
+        read += bytes;
+        progress.show(read, Some(total));
+    })?;
+    let data = merge::data_bytes(&mut layers)?;
+    place.make_room(size, data)?;
     let room = place.room()?;
     if size > room {
         // Before a byte of a device is changed.
@@ -112,8 +116,20 @@ pub(crate) fn restore(
     merge::write(&mut layers, &mut disk, |at| {
         progress.show(files.saturating_add(at), Some(total));
     })?;
+    for layer in &layers {
+        layer.check_unchanged()?;
+    }
     let bytes = disk.finish()?;
     Ok(Restored { bytes, verified })
+}
+
+/// Compares the checksums of all files; false if some have none. `on_read` gets the bytes of each step.
+fn verify(layers: &[Layer], mut on_read: impl FnMut(u64)) -> Result<bool, ImportError> {
+    let mut verified = true;
+    for layer in layers {
+        verified &= layer.check_sum(&mut on_read)?;
+    }
+    Ok(verified)
 }
 
 /// Prints what the backup in a directory holds.
@@ -123,6 +139,9 @@ struct Arguments {
     /// File for the termination message
     #[arg(long, default_value = "/dev/termination-log")]
     termination_log: PathBuf,
+    /// Read all files: compare their checksums, and check their tables
+    #[arg(long)]
+    verify: bool,
     /// Where the claim of the backup is mounted
     root: PathBuf,
     /// The directory in it
@@ -141,7 +160,13 @@ pub(crate) fn inspect_main(words: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    let found = inspect(&arguments.root, &arguments.directory, &arguments.volumes);
+    let depth = if arguments.verify {
+        Depth::Content
+    } else {
+        Depth::Headers
+    };
+    let (root, directory) = (&arguments.root, &arguments.directory);
+    let found = inspect(root, directory, &arguments.volumes, depth);
     let (made, code) = match found {
         Ok(volumes) => (Report::inspected(volumes), ExitCode::SUCCESS),
         Err(error) => {
@@ -154,12 +179,21 @@ pub(crate) fn inspect_main(words: impl Iterator<Item = OsString>) -> ExitCode {
     code
 }
 
+/// How much of a backup is inspected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Headers,
+    /// Also checksums and tables.
+    Content,
+}
+
 /// The volumes of a backup, or those that are asked for, and the sizes of their disks. The whole chain of each
 /// can be read.
 fn inspect(
     root: &Path,
     directory: &str,
     volumes: &[String],
+    depth: Depth,
 ) -> Result<BTreeMap<String, u64>, ImportError> {
     let all = if volumes.is_empty() {
         chain::volumes(root, directory)?
@@ -170,7 +204,11 @@ fn inspect(
         return Err(BackupProblem::TooManyVolumes(all.len()).into());
     }
     let size = |volume: String| {
-        let layers = chain::open(root, directory, &volume)?;
+        let mut layers = chain::open(root, directory, &volume)?;
+        if depth == Depth::Content {
+            verify(&layers, |_| {})?;
+            merge::data_bytes(&mut layers)?;
+        }
         Ok((volume, merge::size(&layers)))
     };
     all.into_iter().map(size).collect()

@@ -83,7 +83,7 @@ impl Claims {
         let content = fs::read(self.file(directory)).unwrap();
         let mut manifest = json!({
             "version": 1, "type": if parent.is_some() { "Incremental" } else { "Full" },
-            "parent": parent, "checkpoint": "c", "namespace": "n", "name": "vm", "uid": "u", "quiesced": true,
+            "parent": parent, "checkpoint": directory, "namespace": "n", "name": "vm", "uid": "u", "quiesced": true,
             "volumes": [{
                 "volume": "root", "file": "root.qcow2", "bytes": content.len(),
                 "sha256": hex::encode(Sha256::digest(&content)),
@@ -106,12 +106,14 @@ impl Claims {
         assert!(!error.is_transient(), "{message}");
         let left = fs::read_dir(self.dir.path().join("target")).unwrap();
         assert_eq!(left.count(), 0, "{message}");
-        let inspected = inspect(&self.root(), directory, &["root".to_owned()]);
-        // A checksum is only compared when the file is read as a whole.
-        assert!(
-            inspected.is_err() || message.contains("sha256 is"),
-            "{message}"
+        let inspected = inspect(
+            &self.root(),
+            directory,
+            &["root".to_owned()],
+            Depth::Content,
         );
+        // Before anything is written.
+        assert_eq!(error_chain(&inspected.unwrap_err()), message);
     }
 }
 
@@ -152,8 +154,10 @@ fn chain_becomes_one_disk() {
             "{directory}"
         );
     }
-    let found = inspect(&claims.root(), "c", &[]).unwrap();
-    assert_eq!(found, BTreeMap::from([("root".to_owned(), size)]));
+    for depth in [Depth::Headers, Depth::Content] {
+        let found = inspect(&claims.root(), "c", &[], depth).unwrap();
+        assert_eq!(found, BTreeMap::from([("root".to_owned(), size)]));
+    }
     // The same on a device, whose old bytes do not show through.
     let device = claims.dir.path().join("device");
     fs::write(&device, vec![7; 4 << 20]).unwrap();
@@ -206,17 +210,101 @@ fn backups_without_checksums_are_restored_and_reported() {
 }
 
 #[test]
-fn disk_that_was_attached_later_needs_no_older_backup() {
+fn disk_that_the_parent_lacks_is_not_restored() {
     let claims = Claims::new();
     claims.back_up("a", None, MIB, &[(0, 1)]);
     claims.describe("a", None, |manifest| manifest["volumes"] = json!([]));
     claims.back_up("b", Some("a"), MIB, &[(1, 1)]);
     claims.refuses("b", "directory a has no volume root");
-    claims.describe("b", Some("a"), |manifest| {
-        manifest["volumes"][0]["type"] = "Full".into();
-    });
+}
+
+/// A directory of the same name is not enough.
+#[test]
+fn parent_is_the_backup_that_the_increment_was_made_on() {
+    let claims = Claims::new();
+    claims.back_up("a", None, MIB, &[(0, 1)]);
+    claims.back_up("b", Some("a"), MIB, &[(1, 1)]);
+    let sum = hex::encode(Sha256::digest(
+        fs::read(claims.root().join("a/backup.json")).unwrap(),
+    ));
+    let name_parent = |sum: &str| {
+        claims.describe("b", Some("a"), |manifest| {
+            manifest["parentSha256"] = sum.into();
+        });
+    };
+    name_parent(&sum);
     claims.restore("b", MIB).unwrap();
-    assert!(fs::read(claims.disk()).unwrap() == expected(MIB, &[&[(1, 1)]]));
+    fs::remove_file(claims.disk()).unwrap();
+    name_parent("0");
+    claims.refuses("b", "its parentSha256 has not 64 hexadecimal digits");
+    name_parent(&"0".repeat(64));
+    claims.refuses("b", "its sha256 is another one");
+    name_parent(&sum);
+    claims.describe("a", None, |manifest| manifest["quiesced"] = false.into());
+    claims.refuses("b", "its sha256 is another one");
+    claims.describe("b", Some("a"), |_| {});
+    for (field, value, expected) in [
+        ("uid", json!("other"), "another start of it"),
+        ("name", json!("other"), "it is of another VM"),
+        (
+            "checkpoint",
+            json!("c"),
+            "its checkpoint is not its directory",
+        ),
+        (
+            "checkpoint",
+            json!(null),
+            "its checkpoint is not its directory",
+        ),
+    ] {
+        claims.describe("a", None, |manifest| manifest[field] = value);
+        claims.refuses("b", expected);
+        // On its own it is as good as before.
+        claims.restore("a", MIB).unwrap();
+        fs::remove_file(claims.disk()).unwrap();
+    }
+}
+
+#[test]
+fn size_of_the_disk_is_that_of_the_manifest() {
+    let claims = Claims::new();
+    claims.back_up("a", None, MIB, &[(0, 1)]);
+    claims.describe("a", None, |manifest| {
+        manifest["volumes"][0]["capacity"] = (2 * MIB).into();
+    });
+    claims.refuses(
+        "a",
+        "its disk has 1048576 bytes, and backup.json says 2097152",
+    );
+    claims.describe("a", None, |manifest| {
+        manifest["volumes"][0]["capacity"] = MIB.into();
+    });
+    claims.restore("a", MIB).unwrap();
+}
+
+/// What is written is what was verified.
+#[test]
+fn file_that_changes_while_it_is_read_leaves_no_disk() {
+    let claims = Claims::new();
+    claims.back_up("a", None, MIB, &[(0, 1)]);
+    claims.describe("a", None, |manifest| {
+        manifest["volumes"][0]
+            .as_object_mut()
+            .unwrap()
+            .remove("sha256");
+    });
+    let layers = chain::open(&claims.root(), "a", "root").unwrap();
+    let file = fs::File::options().write(true).open(claims.file("a"));
+    let file = file.unwrap();
+    let length = file.metadata().unwrap().len();
+    file.write_all_at(&[0], length).unwrap();
+    let error = fill(layers, &claims.target(MIB)).unwrap_err();
+    assert!(
+        matches!(error, ImportError::BackupChanged { .. }),
+        "{error}"
+    );
+    assert!(error.is_transient());
+    assert!(!claims.disk().exists());
 }
 
 #[test]
@@ -291,8 +379,11 @@ fn chains_have_an_end() {
         fs::copy(claims.file("a"), claims.file(&own)).unwrap();
         claims.describe(&own, Some(&parent), |_| {});
     }
-    claims.refuses("l1", "no directory l100");
-    claims.refuses("l0", "more than 100 backups");
+    claims.refuses("l1", "no directory l101");
+    claims.refuses("l0", "more than 101 backups");
+    // A hundred increments and the full one.
+    claims.describe("l100", None, |_| {});
+    claims.restore("l0", MIB).unwrap();
 }
 
 #[test]
@@ -355,7 +446,6 @@ fn images_that_no_backup_writes_are_refused() {
     fs::write(claims.file("a"), vec![1; 4096]).unwrap();
     claims.describe("a", None, |_| {});
     claims.refuses("a", "it is no qcow2 image");
-    // Compressed clusters show when they are reached.
     let claims = Claims::new();
     fs::create_dir(claims.root().join("a")).unwrap();
     let raw = claims.dir.path().join("raw");
@@ -367,9 +457,7 @@ fn images_that_no_backup_writes_are_refused() {
         &["convert", "-c", "-f", "raw", "-O", "qcow2", raw, path],
     );
     claims.describe("a", None, |_| {});
-    let error = claims.restore("a", MIB).unwrap_err();
-    assert!(error_chain(&error).contains("it is compressed"), "{error}");
-    assert!(!claims.disk().exists());
+    claims.refuses("a", "it is compressed");
 }
 
 #[test]
@@ -420,12 +508,7 @@ fn damaged_files_leave_no_disk() {
     fs::write(claims.file("a"), &whole[..whole.len() - 70_000]).unwrap();
     claims.refuses("a", "backup.json says");
     claims.describe("a", None, |_| {});
-    let error = claims.restore("a", 4 * MIB).unwrap_err();
-    assert!(
-        error_chain(&error).contains("it ends before its data does"),
-        "{error}"
-    );
-    assert!(!claims.disk().exists());
+    claims.refuses("a", "it ends before its data does");
 }
 
 proptest! {

@@ -45,6 +45,7 @@ pub const ALL: &[(&str, &str)] = &[
     crd!("virtualmachines.kubevirt.io"),
     crd!("migrationpolicies.migrations.kubevirt.io"),
     crd!("plugins.plugin.kubevirt.io"),
+    crd!("virtualmachinebackuprestores.backup.ferrovirt.io"),
     crd!("virtualmachinebackups.backup.kubevirt.io"),
     crd!("virtualmachinebackuptrackers.backup.kubevirt.io"),
     crd!("virtualmachineclones.clone.kubevirt.io"),

@@ -55,6 +55,8 @@ impl Controller {
                 State::Importing(volume.phase.clone())
             }
             (_, Some(claim)) if claim.awaits_upload() => State::AwaitsUpload,
+            // It will be complete, or deleted.
+            (_, Some(claim)) if claim.open_restore().is_some() => State::Missing,
             (_, Some(claim)) if claim.metadata.deletion_timestamp.is_none() => State::Complete,
             _ => State::Missing,
         }

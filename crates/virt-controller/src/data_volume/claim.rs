@@ -137,7 +137,8 @@ pub(crate) fn is_block(claim: &Claim) -> bool {
     claim.facts.mode() == ClaimMode::Block
 }
 
-fn with_overhead(disk: u64) -> u64 {
+/// The size of a claim whose file system has room for the disk.
+pub(crate) fn with_overhead(disk: u64) -> u64 {
     let all = u128::from(disk) * 1000 / u128::from(1000 - OVERHEAD) + 1;
     let all = u64::try_from(all).unwrap_or(u64::MAX - MIB);
     all.div_ceil(MIB).saturating_mul(MIB)

@@ -13,7 +13,7 @@ const FIRST_DELAY: i64 = 10;
 const LONGEST_DELAY: i64 = 300;
 
 /// Why the container does not start.
-pub(super) fn waiting(reason: &str, message: &str) -> Verdict {
+pub(crate) fn waiting(reason: &str, message: &str) -> Verdict {
     let known = reason.parse::<Reason>().ok();
     let fails = known.filter(|reason| Reason::CONTAINER_WAITS.contains(reason));
     match fails {
@@ -35,13 +35,13 @@ pub(super) fn waiting(reason: &str, message: &str) -> Verdict {
 }
 
 /// How long a failed pod stays.
-pub(super) fn delay(restarts: i32) -> SignedDuration {
+pub(crate) fn delay(restarts: i32) -> SignedDuration {
     let doublings = u32::try_from(restarts.clamp(1, 10) - 1).unwrap_or(0);
     SignedDuration::from_secs((FIRST_DELAY << doublings).min(LONGEST_DELAY))
 }
 
 /// Of all pods that were created for the same claim.
-pub(super) fn restarts(pod: &ImporterPod) -> i32 {
+pub(crate) fn restarts(pod: &ImporterPod) -> i32 {
     let before = pod.metadata.annotations.as_ref();
     let before = before.and_then(|all| all.get(annotations::IMPORT_RESTARTS));
     let before = before.and_then(|number| number.parse().ok()).unwrap_or(0);
@@ -49,13 +49,13 @@ pub(super) fn restarts(pod: &ImporterPod) -> i32 {
     i32::saturating_add(before, pod.restarts).saturating_add(failed)
 }
 
-pub(super) enum Permanence {
+pub(crate) enum Permanence {
     Retried,
     Final,
 }
 
 /// Why the container ended.
-pub(super) fn problem(end: &End) -> (Reason, String, Permanence) {
+pub(crate) fn problem(end: &End) -> (Reason, String, Permanence) {
     let Some(report) = Report::read(&end.message) else {
         let (code, reason) = (end.exit_code, &end.reason);
         let message = format!("the importer ended with exit code {code}: {reason}");
@@ -71,6 +71,6 @@ pub(super) fn problem(end: &End) -> (Reason, String, Permanence) {
     (reason, report.message, permanence)
 }
 
-pub(super) fn is_deleting(pod: &ImporterPod) -> bool {
+pub(crate) fn is_deleting(pod: &ImporterPod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }

@@ -1,6 +1,6 @@
 //! The controller of data volumes: creates the claim of each, populates it with a pod, and reports the
 //! progress. Two controllers of their own are here: [`upload`] receives disks that clients send, and [`cron`] imports an
-//! image again when it changes.
+//! image again when it changes. Restores of backups ([`crate::backup_restore`]) use the same pods.
 //!
 //! All work only while the definition of data volumes has the label of our installation; where CDI defines
 //! them, CDI populates the claims.
@@ -37,10 +37,17 @@ use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, Tracked, WriteError,
 };
 
-pub(crate) use self::claim::{capacity, is_block, usable_bytes};
-pub(crate) use self::observe::{claim_users, waits_for_consumer};
-pub(crate) use self::view::ClaimUser;
-use self::view::ImporterPod;
+pub(crate) use self::claim::{capacity, is_block, usable_bytes, with_overhead};
+pub(crate) use self::ended::{
+    Permanence, delay as pod_delay, is_deleting, problem as pod_problem, restarts as pod_restarts,
+    waiting as pod_waiting,
+};
+pub(crate) use self::observe::{claim_users, importer_progress, is_of, waits_for_consumer};
+pub(crate) use self::plan::pause as progress_pause;
+pub(crate) use self::pod::{InspectInput, RestoreInput, render_inspect, render_restore};
+#[cfg(test)]
+pub(crate) use self::view::End;
+pub(crate) use self::view::{ClaimUser, Container, ImporterPod, PodPhase};
 use crate::Uploads;
 use crate::caches::DATA_VOLUME;
 use crate::gate::Gate;
@@ -99,12 +106,14 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
     let receiving = wiring.settings.uploads == Uploads::Received;
     let uploads = receiving.then(|| upload::register(wiring, &pods, &definitions));
     let crons = cron::register(wiring, &pods);
+    let restores = crate::backup_restore::register(wiring, &pods);
     let (queue, of_upload) = (gate.clone(), uploads.clone());
     wiring.watch(config, &pods, move |pod: &ImporterPod| {
         if let Some(owner) = Key::of_controller(pod, Whole::KIND) {
             queue.add(owner, POD);
         }
         crons.pod_changed(pod);
+        restores.pod_changed(pod);
         if let Some(of_upload) = &of_upload {
             of_upload.pod_changed(pod);
         }

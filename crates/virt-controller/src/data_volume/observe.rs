@@ -149,7 +149,9 @@ impl Controller {
         observed.request = request.map_err(Unmet::from);
         observed.waits_for_consumer = self.waits_for_consumer(&observed).await?;
         observed.origin = self.origin(key, &observed).await?;
-        observed.progress = self.progress(observed.pod.as_deref()).await;
+        if let Some(pod) = observed.pod.as_deref() {
+            observed.progress = importer_progress(&self.client, pod).await;
+        }
         Ok(observed)
     }
 
@@ -239,27 +241,27 @@ impl Controller {
             least: least.map(Amount::units).filter(|bytes| *bytes > 0),
         }
     }
+}
 
-    /// Failures are logged only: the import goes on.
-    async fn progress(&self, pod: Option<&ImporterPod>) -> Option<String> {
-        let pod = pod.filter(|pod| matches!(pod.container, Container::Running { .. }))?;
-        let api = Api::<Pod>::namespaced(self.client.clone(), &pod.namespace()?);
-        let parameters = LogParams {
-            container: Some(pod::CONTAINER.to_owned()),
-            tail_lines: Some(LOG_LINES),
-            limit_bytes: Some(LOG_BYTES),
-            ..LogParams::default()
-        };
-        let name = pod.name_any();
-        let log = tokio::time::timeout(LOG_PATIENCE, api.logs(&name, &parameters)).await;
-        match log {
-            Ok(Ok(log)) => import_report::last_progress(&log).map(str::to_owned),
-            Ok(Err(error)) => {
-                tracing::debug!(pod = name, %error, "the log of an importer cannot be read");
-                None
-            }
-            Err(_elapsed) => None,
+/// The progress in the log of a running pod. Failures are logged only: the import goes on.
+pub(crate) async fn importer_progress(client: &Client, pod: &ImporterPod) -> Option<String> {
+    let pod = Some(pod).filter(|pod| matches!(pod.container, Container::Running { .. }))?;
+    let api = Api::<Pod>::namespaced(client.clone(), &pod.namespace()?);
+    let parameters = LogParams {
+        container: Some(pod::CONTAINER.to_owned()),
+        tail_lines: Some(LOG_LINES),
+        limit_bytes: Some(LOG_BYTES),
+        ..LogParams::default()
+    };
+    let name = pod.name_any();
+    let log = tokio::time::timeout(LOG_PATIENCE, api.logs(&name, &parameters)).await;
+    match log {
+        Ok(Ok(log)) => import_report::last_progress(&log).map(str::to_owned),
+        Ok(Err(error)) => {
+            tracing::debug!(pod = name, %error, "the log of an importer cannot be read");
+            None
         }
+        Err(_elapsed) => None,
     }
 }
 
@@ -267,11 +269,12 @@ impl Controller {
 pub(super) fn is_populated(claim: &Claim, populates: Option<&DataVolume>) -> bool {
     claim.is_bound
         && !claim.awaits_upload()
+        && claim.open_restore().is_none()
         && populates.is_none_or(|volume| volume.phase == DataVolumePhase::Succeeded)
 }
 
-/// Whether the data volume controls the object: names prove nothing.
-pub(super) fn is_of(object: &impl kube::Resource, uid: &str) -> bool {
+/// Whether the owner with this UID controls the object: names prove nothing.
+pub(crate) fn is_of(object: &impl kube::Resource, uid: &str) -> bool {
     let owners = object.meta().owner_references.iter().flatten();
     let mut controllers = owners.filter(|owner| owner.controller == Some(true));
     controllers.any(|owner| owner.uid == uid)

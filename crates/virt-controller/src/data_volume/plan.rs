@@ -39,10 +39,10 @@ pub(super) enum Step {
 
 /// A condition: whether it holds, why, and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(crate) struct Verdict {
     pub(super) holds: bool,
-    pub(super) reason: Option<Reason>,
-    pub(super) message: String,
+    pub(crate) reason: Option<Reason>,
+    pub(crate) message: String,
 }
 
 /// What the status says after the steps.
@@ -419,7 +419,8 @@ fn phases(observed: &Observed) -> (Phase, Phase) {
     }
 }
 
-fn pause(since: Option<Timestamp>, now: Timestamp) -> Duration {
+/// Until the progress of a pod that runs since then is read again.
+pub(crate) fn pause(since: Option<Timestamp>, now: Timestamp) -> Duration {
     let running = since.map_or(0, |since| now.duration_since(since).as_secs());
     let seconds = (running / 20).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
     Duration::from_secs(seconds.unsigned_abs())

@@ -103,6 +103,90 @@ pub(super) struct VersionInput<'a> {
     pub(super) settings: &'a Settings,
 }
 
+/// What a pod is rendered from that looks what a backup holds.
+#[derive(Debug)]
+pub(crate) struct InspectInput<'a> {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) owner: Value,
+    /// The claim with the backup, and the directory in it.
+    pub(crate) source: String,
+    pub(crate) directory: &'a str,
+    /// All without any.
+    pub(crate) volumes: Vec<&'a str>,
+    /// Whether all files are read.
+    pub(crate) verifies: bool,
+    pub(crate) settings: &'a Settings,
+}
+
+/// What a pod is rendered from that restores a volume of a backup.
+#[derive(Debug)]
+pub(crate) struct RestoreInput<'a> {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) owner: Value,
+    pub(crate) claim: &'a Claim,
+    /// Of the disk, where the claim is a file system.
+    pub(crate) size: u64,
+    pub(crate) source: String,
+    pub(crate) directory: &'a str,
+    pub(crate) volume: &'a str,
+    pub(crate) restarts: i32,
+    pub(crate) settings: &'a Settings,
+}
+
+/// The pod that looks what a backup holds.
+pub(crate) fn render_inspect(input: InspectInput<'_>) -> Pod {
+    let mut parts = Parts::default();
+    parts.argue(&["inspect-backup"]);
+    if input.verifies {
+        parts.argue(&["--verify"]);
+    }
+    parts.argue(&["--", SOURCE, input.directory]);
+    parts.argue(&input.volumes);
+    backup(&mut parts, &input.source);
+    let head = Head {
+        name: input.name,
+        namespace: Some(input.namespace),
+        owner: input.owner,
+        annotations: json!({}),
+        priority: None,
+    };
+    pod(head, &parts, input.settings)
+}
+
+/// The pod that restores a volume of a backup. It runs once: what it reports about the claim stays true until another
+/// one is created.
+pub(crate) fn render_restore(input: &RestoreInput<'_>) -> Pod {
+    let mut parts = Parts::default();
+    if target(&mut parts, input.claim, Some(input.size)).is_some() {
+        let (directory, volume) = (input.directory, input.volume);
+        parts.argue(&["restore", "--", SOURCE, directory, volume]);
+    }
+    backup(&mut parts, &input.source);
+    let head = Head {
+        name: input.name.clone(),
+        namespace: Some(input.namespace.clone()),
+        owner: input.owner.clone(),
+        annotations: json!({
+            annotations::IMPORT_RESTARTS: input.restarts.to_string(),
+            annotations::IMPORT_CLAIM: input.claim.uid().unwrap_or_default(),
+        }),
+        priority: None,
+    };
+    let mut pod = pod(head, &parts, input.settings);
+    if let Some(spec) = &mut pod.spec {
+        spec.restart_policy = Some("Never".to_owned());
+    }
+    pod
+}
+
+/// The claim with a backup, which is only read.
+fn backup(parts: &mut Parts, claim: &str) {
+    let claim = json!({"claimName": claim, "readOnly": true});
+    parts.mount("source", ("persistentVolumeClaim", claim), SOURCE, true);
+}
+
 /// The pod that finds out the version of a source, which is a file, an object or an image.
 pub(super) fn render_version(input: VersionInput<'_>) -> Pod {
     let mut parts = Parts::default();

@@ -322,6 +322,7 @@ impl Controller {
         volume.is_populated = claim.is_bound
             && !claim.is_lost
             && !claim.receives_upload()
+            && claim.open_restore().is_none()
             && (has_data || !is_of_data_volume);
         let content = claim.annotation(annotations::CDI_CONTENT_TYPE);
         volume.is_disk = match content {

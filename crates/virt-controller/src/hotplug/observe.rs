@@ -12,7 +12,7 @@ use reconcile::Key;
 
 use super::Controller;
 use super::view::AttachmentPod;
-use crate::view::{Guest, Plug, Purpose};
+use crate::view::{Claim, Guest, Plug, Purpose};
 use crate::vmi::LauncherPod;
 
 #[derive(Debug)]
@@ -90,6 +90,10 @@ impl Controller {
         {
             let state = phase.as_str();
             return Storage::NotFilled(format!("data volume {} is {state}", plug.claim));
+        }
+        if let Some(restore) = claim.as_deref().and_then(Claim::open_restore) {
+            let claim = &plug.claim;
+            return Storage::NotFilled(format!("persistentvolumeclaim {claim}: {restore}"));
         }
         match claim {
             None => Storage::Missing,

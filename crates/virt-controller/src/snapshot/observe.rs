@@ -132,6 +132,9 @@ pub(super) fn state_without_guest(
     if let Some(user) = users.iter().find(|pod| pod.writes(&name)) {
         return Some(DiskState::InUse(user.name_any()));
     }
+    if let Some(why) = claim.open_restore() {
+        return Some(DiskState::Unpopulated(why));
+    }
     let mut owners = claim.owner_references().iter();
     let populator = owners
         .find(|one| one.controller == Some(true) && one.kind == WholeDataVolume::KIND)

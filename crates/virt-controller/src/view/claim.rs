@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kubevirt_api::backup_restore::RestoreMark;
 use kubevirt_api::conditions::{self, Condition};
 use kubevirt_api::data_volume_status::{
     DataVolume as WholeDataVolume, DataVolumeCondition, DataVolumeConditionType, DataVolumePhase,
@@ -49,6 +50,7 @@ impl From<PersistentVolumeClaim> for Claim {
             annotations::UPLOAD_REFUSED,
             annotations::IMPORT_RESTARTS,
             annotations::COPIED_FROM,
+            annotations::BACKUP_RESTORE,
         ];
         Self {
             metadata: super::slim(claim.metadata, Labels::Dropped, &kept),
@@ -97,6 +99,14 @@ impl Claim {
         self.annotation(annotations::CDI_UPLOAD_TARGET).is_some()
             && self.annotation(annotations::CDI_POD_PHASE) != Some("Succeeded")
             && self.annotation(annotations::CDI_POPULATED_FOR).is_none()
+    }
+
+    /// Why it has no complete disk, if a restore of a backup writes to it, or was given up.
+    pub(crate) fn open_restore(&self) -> Option<String> {
+        let mark = RestoreMark::parse(self.annotation(annotations::BACKUP_RESTORE)?)?;
+        let name = &mark.name;
+        mark.is_open()
+            .then(|| format!("VirtualMachineBackupRestore {name} has not completed its disk"))
     }
 
     /// Whether a data volume populates it. A deleted data volume that is done releases its claim first.

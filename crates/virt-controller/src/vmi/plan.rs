@@ -175,6 +175,7 @@ fn plan_pending(observed: &Observed, plan: &mut Plan) {
             Readiness::Ready => DataVolumes::Ready,
             Readiness::Missing(message)
             | Readiness::Uploading(message)
+            | Readiness::Restoring(message)
             | Readiness::Populating(message)
             | Readiness::FirstConsumer(message)
             | Readiness::Failed(message) => DataVolumes::NotReady(message.clone()),
@@ -208,18 +209,13 @@ fn plan_pending(observed: &Observed, plan: &mut Plan) {
         }
         Readiness::Populating(_) => plan.is_binding = observed.binder.is_some(),
         Readiness::Uploading(message) => {
-            plan.problem = Some(Problem {
-                reason: Reason::ClaimAwaitsUpload,
-                message,
-                is_unschedulable: true,
-            });
+            plan.problem = Some(lacks_volume(Reason::ClaimAwaitsUpload, message));
+        }
+        Readiness::Restoring(message) => {
+            plan.problem = Some(lacks_volume(Reason::ClaimBeingRestored, message));
         }
         Readiness::Missing(message) => {
-            plan.problem = Some(Problem {
-                reason: Reason::FailedPvcNotFound,
-                message,
-                is_unschedulable: true,
-            });
+            plan.problem = Some(lacks_volume(Reason::FailedPvcNotFound, message));
         }
         Readiness::Failed(message) => {
             plan.phase = Phase::Failed;
@@ -229,6 +225,15 @@ fn plan_pending(observed: &Observed, plan: &mut Plan) {
                 is_unschedulable: false,
             });
         }
+    }
+}
+
+/// No pod can be created until a volume is usable.
+fn lacks_volume(reason: Reason, message: String) -> Problem {
+    Problem {
+        reason,
+        message,
+        is_unschedulable: true,
     }
 }
 

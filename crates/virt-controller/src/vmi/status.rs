@@ -261,12 +261,13 @@ fn set_lack(all: &mut Vec<VirtualMachineInstanceCondition>, kind: Type, lacks: b
 
 /// Reasons of problems that this controller reports. It also copies the reasons of waiting
 /// containers; all other reasons come from virt-handler.
-const OWN_REASONS: [Reason; 9] = [
+const OWN_REASONS: [Reason; 10] = [
     Reason::FailedCreate,
     Reason::VolumeBindingFailed,
     Reason::FeatureNotSupported,
     Reason::FailedPvcNotFound,
     Reason::ClaimAwaitsUpload,
+    Reason::ClaimBeingRestored,
     Reason::FailedDataVolumeImport,
     Reason::FailedGuaranteeResources,
     Reason::ContainerDiskMissing,

@@ -34,6 +34,8 @@ pub(super) enum Readiness {
     Missing(String),
     /// A claim receives an upload.
     Uploading(String),
+    /// A restore of a backup has not completed the disk of a claim.
+    Restoring(String),
     /// An importer populates a claim.
     Populating(String),
     /// The importer starts once a pod uses the claims.
@@ -81,6 +83,13 @@ pub(super) fn readiness(all: &[Backing]) -> Readiness {
     let mut populating = String::new();
     let mut is_bound_by_use = true;
     for backing in all {
+        let restore = backing.claim.as_deref().and_then(Claim::open_restore);
+        if let Some(restore) = restore {
+            let (volume, name) = (&backing.volume, &backing.claim_name);
+            return Readiness::Restoring(format!(
+                "volume {volume}: persistentvolumeclaim {name}: {restore}"
+            ));
+        }
         let data_volume = match &backing.source {
             DataSource::DataVolume(data_volume) => data_volume.as_deref(),
             DataSource::Claim => None,

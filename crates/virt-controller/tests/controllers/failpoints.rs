@@ -400,6 +400,7 @@ fn every_failpoint_has_a_scenario() {
         "clone/",
         "export/",
         "backup/",
+        "backup-restore/",
     ]
     .map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());

@@ -1,6 +1,7 @@
 //! The rows: every kind that has a definition, one file a group.
 
 mod backup;
+mod backup_restore;
 mod cdi;
 mod clone;
 mod export;
@@ -18,6 +19,7 @@ pub(super) fn all() -> Vec<Definition> {
     [
         kubevirt::rows(),
         backup::rows(),
+        backup_restore::rows(),
         clone::rows(),
         export::rows(),
         instancetype::rows(),
