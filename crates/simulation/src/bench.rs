@@ -204,7 +204,7 @@ fn start_nodes(
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) {
-    let (guests, mut random) = (Guests::default(), Random::new(1));
+    let (guests, record, mut random) = (Guests::default(), Record::new(), Random::new(1));
     let mut nodes = std::collections::BTreeMap::new();
     for n in 0..NODES {
         let name = format!("node{n}");
@@ -213,6 +213,7 @@ fn start_nodes(
             name,
             cluster: cluster.clone(),
             guests: guests.clone(),
+            record: record.clone(),
             random: random.fork(),
             behaviour: Behaviour {
                 step: Duration::ZERO,

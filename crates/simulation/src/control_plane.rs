@@ -2,6 +2,7 @@
 //! from unreachable nodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::meta;
@@ -81,8 +82,11 @@ impl ControlPlane {
             return;
         }
         let nodes = self.cluster.list(Kind::Node);
-        let takes =
-            |node: &&std::sync::Arc<Value>| meta::label(node, labels::SCHEDULABLE) == Some("true");
+        let takes = |node: &&Arc<Value>| {
+            meta::label(node, labels::SCHEDULABLE) == Some("true")
+                && node["spec"]["unschedulable"] != true
+                && !self.is_kept_off(pod, meta::name(node))
+        };
         let names: Vec<&str> = nodes
             .iter()
             .filter(takes)
@@ -100,6 +104,28 @@ impl ControlPlane {
             )
         };
         let _scheduled = self.cluster.patch(&id, &Patch::Merge(body), author).is_ok();
+    }
+
+    /// Whether a pod must not be on that node, because another one is there: the new pod of a guest that
+    /// moves is not on the node of its old one.
+    fn is_kept_off(&self, pod: &Value, node: &str) -> bool {
+        let terms = &pod["spec"]["affinity"]["podAntiAffinity"];
+        let terms = terms["requiredDuringSchedulingIgnoredDuringExecution"].as_array();
+        let Some(terms) = terms else { return false };
+        let is_there = |other: &Value| {
+            let phase = other["status"]["phase"].as_str();
+            other["spec"]["nodeName"] == node && !matches!(phase, Some("Succeeded" | "Failed"))
+        };
+        let pods = self.cluster.list(Kind::Pod);
+        terms.iter().any(|term| {
+            let wanted = term["labelSelector"]["matchLabels"].as_object();
+            let mut others = pods.iter().filter(|other| is_there(other));
+            others.any(|other| {
+                let has =
+                    |(name, value): (&String, &Value)| meta::label(other, name) == value.as_str();
+                wanted.is_some_and(|wanted| wanted.iter().all(has))
+            })
+        })
     }
 
     fn evict(&self, down: &mut BTreeMap<String, Instant>) {

@@ -125,7 +125,7 @@ fn run_all(seeds: u64, threads: Option<usize>, time_limit: Duration) -> Result<E
     writeln!(
         io::stdout(),
         "{} scenarios in {:.1} s: {} failed; {} requests, {} writes by controllers (at most {} in \
-         one), {} other changes",
+         one), {} other changes, {} guests moved",
         outcomes.len(),
         begin.elapsed().as_secs_f64(),
         failed.len(),
@@ -137,6 +137,7 @@ fn run_all(seeds: u64, threads: Option<usize>, time_limit: Duration) -> Result<E
             .max()
             .unwrap_or(0),
         sum(|outcome| outcome.changes),
+        sum(|outcome| outcome.moves),
     )?;
     failed
         .first()

@@ -35,7 +35,7 @@ struct Counts {
     fingerprint: u64,
 }
 
-const LAST: usize = 60;
+const LAST: usize = 100;
 
 impl Record {
     pub(crate) fn new() -> Self {

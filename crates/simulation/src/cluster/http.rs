@@ -160,6 +160,20 @@ fn target(path: &str) -> Option<Target> {
     })
 }
 
+/// What a list or a watch is about. Controllers select by no field but the name.
+#[derive(Debug)]
+struct Selector {
+    labels: LabelSelector,
+    name: Option<String>,
+}
+
+impl Selector {
+    fn matches(&self, object: &Value) -> bool {
+        let is_named = |name: &String| name == meta::name(object);
+        self.name.as_ref().is_none_or(is_named) && self.labels.matches(object)
+    }
+}
+
 fn respond_to(
     cluster: &Cluster,
     connection: &Arc<impl Connection>,
@@ -172,7 +186,13 @@ fn respond_to(
         return failed(&Status::no_such_resource());
     };
     if *method == Method::GET && target.name.is_empty() {
-        let selector = LabelSelector::parse(query.get("labelSelector")).unwrap_or_default();
+        let selector = Selector {
+            labels: LabelSelector::parse(query.get("labelSelector")).unwrap_or_default(),
+            name: query
+                .get("fieldSelector")
+                .strip_prefix("metadata.name=")
+                .map(ToOwned::to_owned),
+        };
         return if query.get("watch").is_empty() {
             list(cluster, &target, &selector)
         } else {
@@ -291,7 +311,7 @@ fn respond(code: StatusCode, body: Stream) -> Response<Stream> {
     response
 }
 
-fn list(cluster: &Cluster, target: &Target, selector: &LabelSelector) -> Response<Stream> {
+fn list(cluster: &Cluster, target: &Target, selector: &Selector) -> Response<Stream> {
     let all = cluster.list(target.kind);
     let is_wanted = |object: &&Arc<Value>| {
         selector.matches(object)
@@ -315,7 +335,7 @@ struct WatchStream<D> {
     cluster: Cluster,
     connection: Arc<D>,
     kind: Kind,
-    selector: LabelSelector,
+    selector: Selector,
     changes: Watcher<u64>,
     revision: u64,
     until: Instant,
@@ -327,7 +347,7 @@ fn follow<D: Connection>(
     cluster: &Cluster,
     connection: &Arc<D>,
     kind: Kind,
-    selector: LabelSelector,
+    selector: Selector,
     query: &Query,
 ) -> Response<Stream> {
     let WatchFault { lasts, .. } = connection.watch();

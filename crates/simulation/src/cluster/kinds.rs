@@ -11,13 +11,15 @@ pub(crate) enum Kind {
     Vm,
     Vmi,
     ReplicaSet,
+    /// `VirtualMachineInstanceMigration`.
+    Migration,
     Pod,
     Node,
     Claim,
     Revision,
     Lease,
     Event,
-    /// `CustomResourceDefinition`: none exists.
+    /// `CustomResourceDefinition`: only that of migrations exists, and in the bench none.
     Definition,
     /// None exists.
     Namespace,
@@ -50,10 +52,11 @@ const fn facts(group: &'static str, plural: &'static str, kind: &'static str) ->
 const KUBEVIRT: &str = "kubevirt.io";
 
 impl Kind {
-    const NAMED: [Self; 13] = [
+    const NAMED: [Self; 14] = [
         Self::Vm,
         Self::Vmi,
         Self::ReplicaSet,
+        Self::Migration,
         Self::Pod,
         Self::Node,
         Self::Claim,
@@ -84,6 +87,11 @@ impl Kind {
             "virtualmachineinstancereplicasets",
             "VirtualMachineInstanceReplicaSet",
         );
+        const MIGRATION: Facts = facts(
+            KUBEVIRT,
+            "virtualmachineinstancemigrations",
+            "VirtualMachineInstanceMigration",
+        );
         const POD: Facts = facts("", "pods", "Pod");
         const NODE: Facts = facts("", "nodes", "Node");
         const CLAIM: Facts = facts("", "persistentvolumeclaims", "PersistentVolumeClaim");
@@ -102,6 +110,7 @@ impl Kind {
             Self::Vm => &VM,
             Self::Vmi => &VMI,
             Self::ReplicaSet => &SET,
+            Self::Migration => &MIGRATION,
             Self::Pod => &POD,
             Self::Node => &NODE,
             Self::Claim => &CLAIM,
@@ -171,7 +180,7 @@ impl Kind {
     fn definition(self) -> Option<&'static Definition> {
         match self {
             Self::Custom(index) => custom::ALL.get(index),
-            Self::Vm | Self::Vmi | Self::ReplicaSet => {
+            Self::Vm | Self::Vmi | Self::ReplicaSet | Self::Migration => {
                 let plural = self.facts().plural;
                 let mut all = custom::ALL.iter();
                 all.find(|definition| definition.facts.plural == plural)

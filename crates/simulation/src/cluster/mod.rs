@@ -93,4 +93,9 @@ impl Cluster {
     pub(crate) fn violation(&self) -> Option<String> {
         self.0.state.lock().violations.first().cloned()
     }
+
+    /// Whether anything but a controller deleted the pod.
+    pub(crate) fn was_deleted_by_another(&self, pod_uid: &str) -> bool {
+        self.0.state.lock().deleted_by_others.contains(pod_uid)
+    }
 }

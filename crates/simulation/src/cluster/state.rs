@@ -1,6 +1,6 @@
 //! The objects and the log of changes of the simulated API server.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use apimachinery::meta;
@@ -23,6 +23,8 @@ pub(super) struct State {
     pub(super) uids: u64,
     /// Deletions by a controller of VMIs without an owner.
     pub(super) violations: Vec<String>,
+    /// UIDs of pods that anything but a controller deleted.
+    pub(super) deleted_by_others: BTreeSet<String>,
 }
 
 impl State {

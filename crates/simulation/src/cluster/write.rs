@@ -138,6 +138,9 @@ impl Cluster {
             );
             state.violations.push(violation);
         }
+        if kind == Kind::Pod && !deletion.is_by_controller && !deletion.is_now {
+            state.deleted_by_others.insert(meta::uid(&live).to_owned());
+        }
         let mut object = live.as_ref().clone();
         let finalizer = match deletion.propagation {
             Propagation::Background => None,

@@ -1,5 +1,6 @@
-//! virt-handler of a simulated node: starts, stops and reports guests.
+//! virt-handler of a simulated node: starts, stops, moves and reports guests.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use apimachinery::meta;
@@ -7,82 +8,238 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::kubelet::{Kubelet, Stage};
-use super::status;
+use super::moves::{Outcome, Part, Step, next_step, part_of};
 use crate::cluster::{Author, Id, Kind, Patch};
-use crate::guests::{End, GuestState};
+use crate::guests::{CopyEnd, End, GuestState};
 
 const HANDLER: &str = "virt-handler";
+/// The longest copy, in steps of the node.
+const COPY_STEPS: u32 = 30;
+/// A slow step of a migration, in steps of the node.
+const SLOW_STEPS: u32 = 20;
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What virt-handler does next with a guest, apart from its migration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GuestStep {
+    Start,
+    ShutDown,
+    Report(&'static str),
+    /// The end is recorded: the launcher may end.
+    Release,
+}
+
+fn guest_step(vmi: &Value, guest: GuestState) -> Option<GuestStep> {
+    let phase = vmi["status"]["phase"].as_str().unwrap_or_default();
+    let is_deleting = meta::is_deleting(vmi);
+    match (phase, guest) {
+        ("Succeeded" | "Failed", _) => Some(GuestStep::Release),
+        (_, GuestState::NotStarted) if is_deleting => {
+            matches!(phase, "Scheduled" | "Running").then_some(GuestStep::Report("Failed"))
+        }
+        (_, GuestState::NotStarted) => Some(GuestStep::Start),
+        (_, GuestState::Running) if is_deleting => Some(GuestStep::ShutDown),
+        ("Scheduled", GuestState::Running) => Some(GuestStep::Report("Running")),
+        // virt-controller has reported that the pod was not ready which the guest has left.
+        ("Running", GuestState::Running) if !is_ready(vmi) => Some(GuestStep::Report("Running")),
+        (
+            _,
+            GuestState::Running
+            | GuestState::Waiting
+            | GuestState::Received
+            | GuestState::GivenUp
+            | GuestState::Killed,
+        ) => None,
+        // Before the handover only the pod reports it.
+        (_, GuestState::Ended(End::Shutdown)) => Some(GuestStep::Report("Succeeded")),
+        (_, GuestState::Ended(End::Crash)) => Some(GuestStep::Report("Failed")),
+    }
+}
+
+fn is_ready(vmi: &Value) -> bool {
+    let conditions = vmi["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
 
 impl Kubelet {
-    /// Starts, stops and reports the guest of a pod, as virt-handler does.
-    pub(super) fn handle_guest(&mut self, id: &Id) {
+    /// Starts, stops, moves and reports the guest of a pod, as virt-handler does.
+    pub(super) fn handle_guest(&mut self, id: &Id, pod: &Value) {
         let Some(local) = self.pods.get(id) else {
             return;
         };
-        let (uid, vmi_id, vmi_uid) = (local.uid.clone(), local.vmi.clone(), local.vmi_uid.clone());
-        let Some(vmi) = self.node.cluster.get(&vmi_id) else {
+        let Some(vmi) = self.node.cluster.get(&local.owner.vmi) else {
             return;
         };
-        if meta::uid(&vmi) != vmi_uid {
+        if meta::uid(&vmi) != local.owner.vmi_uid {
             return;
         }
-        let step = self.node.behaviour.step;
-        let phase = vmi["status"]["phase"].as_str().unwrap_or_default();
-        let is_ours = matches!(phase, "Scheduled" | "Running");
-        let is_deleting = meta::is_deleting(&vmi);
-        match (phase, self.node.guests.state(&uid)) {
-            ("Succeeded" | "Failed", _) => {
-                if self.is_done(id, step) {
-                    if let Some(local) = self.pods.get_mut(id) {
-                        local.stage = Stage::Over;
-                    }
-                    self.node.guests.remove(&uid);
-                    self.write_status(id, &status::ended_or_running(phase));
-                }
+        let Some(part) = part_of(pod, &vmi, &self.node.name) else {
+            return;
+        };
+        let uid = meta::uid(pod);
+        let guests = &self.node.guests;
+        let guest = guests.state(uid);
+        let step = match part {
+            Part::Runs => guest_step(&vmi, guest),
+            Part::Arrives => None,
+        };
+        let migration = vmi["status"]["migrationState"]["migrationUid"].as_str();
+        let stage = migration.and_then(|migration| guests.stage(uid, migration));
+        let is_over = step == Some(GuestStep::Release);
+        let moving = next_step(part, &vmi, &self.node.name, stage).filter(|_| !is_over);
+        if step.is_none() && moving.is_none() {
+            if part == Part::Runs && guest == GuestState::Running {
+                guests.settle(&local.owner.vmi_uid);
             }
-            (_, GuestState::NotStarted) if is_deleting => {
-                if is_ours && self.is_done(id, step) {
-                    self.report(id, &vmi, "Failed");
-                }
+            return;
+        }
+        let factor = match step {
+            Some(GuestStep::ShutDown) => 2,
+            // Slow, but quicker than virt-controller's patience.
+            None if self.fails(100) => SLOW_STEPS,
+            _ => 1,
+        };
+        if !self.is_done(id, self.node.behaviour.step * factor) {
+            return;
+        }
+        match step {
+            Some(step) => self.execute(id, &vmi, step),
+            None => self.follow(id, &vmi, moving),
+        }
+    }
+
+    fn execute(&mut self, id: &Id, vmi: &Value, step: GuestStep) {
+        let Some(local) = self.pods.get_mut(id) else {
+            return;
+        };
+        match step {
+            GuestStep::Start => {
+                self.node.guests.start(&local.uid, local.owner.clone());
+                self.pending.insert(id.clone());
             }
-            (_, GuestState::NotStarted) => {
-                if self.is_done(id, step) {
-                    self.node.guests.start(&uid, &vmi_id, &vmi_uid);
-                    self.pending.insert(id.clone());
-                }
+            GuestStep::ShutDown => {
+                self.node.guests.end(&local.uid, End::Shutdown);
+                self.pending.insert(id.clone());
             }
-            (_, GuestState::Running) if is_deleting => {
-                if self.is_done(id, step * 2) {
-                    self.node.guests.end(&uid, End::Shutdown);
-                    self.pending.insert(id.clone());
-                }
-            }
-            ("Scheduled", GuestState::Running) => {
-                if self.is_done(id, step) {
-                    self.report(id, &vmi, "Running");
-                }
-            }
-            (_, GuestState::Running) => {}
-            (_, GuestState::Ended(end)) => {
-                // Before the handover only the pod reports it.
-                if self.is_done(id, step) {
-                    let phase = match end {
-                        End::Shutdown => "Succeeded",
-                        End::Crash => "Failed",
-                    };
-                    self.report(id, &vmi, phase);
-                }
+            GuestStep::Report(phase) => self.report(id, vmi, phase),
+            GuestStep::Release => {
+                local.stage = Stage::Over;
+                let phase = vmi["status"]["phase"].as_str().unwrap_or_default();
+                self.end_process(id);
+                self.write_ended(id, phase);
             }
         }
     }
 
-    /// Applies the fields of virt-handler, on condition that the VMI has not changed.
+    /// The next step of a migration.
+    fn follow(&mut self, id: &Id, vmi: &Value, step: Option<Step>) {
+        let state = &vmi["status"]["migrationState"];
+        let migration = state["migrationUid"].as_str().unwrap_or_default();
+        let (Some(step), Some(local)) = (step, self.pods.get(id)) else {
+            return;
+        };
+        let (uid, owner) = (local.uid.clone(), local.owner.clone());
+        let now = self.node.cluster.clock().now().to_string();
+        let node = &self.node.name;
+        let what = format!("{node}: {step:?} in the migration of {}", owner.vmi.name);
+        self.node.record.event(&what);
+        match step {
+            Step::Receive if self.fails(50) => {
+                let failure = Outcome::Failed("the new pod was not prepared");
+                self.publish(id, vmi, &end(failure, state, &now));
+            }
+            Step::Receive => self.node.guests.wait(&uid, owner, migration),
+            Step::PublishAddress => {
+                let ports = json!({"8186": 0});
+                let members = json!({"targetNodeAddress": "10.0.0.2", "targetDirectMigrationNodePorts": ports});
+                self.publish(id, vmi, &members);
+            }
+            Step::PublishArrival => {
+                let members = json!({
+                    "targetNodeDomainDetected": true, "targetNodeDomainReadyTimestamp": now,
+                });
+                self.publish(id, vmi, &members);
+            }
+            Step::TakeOver => self.node.guests.take_over(&uid),
+            Step::Begin => {
+                let members = json!({"startTimestamp": now, "mode": "PreCopy"});
+                // virt-handler may restart before it asks the launcher.
+                if self.publish(id, vmi, &members) && !self.fails(50) {
+                    let target = state["targetPod"].as_str().unwrap_or_default();
+                    let target = Id::new(Kind::Pod, &id.namespace, target);
+                    let target = self.node.cluster.get(&target);
+                    let target = target.as_deref().map_or("", meta::uid);
+                    let most = self.node.behaviour.step * COPY_STEPS;
+                    let ends = Instant::now() + self.node.random.up_to(most);
+                    self.node.guests.copy(&uid, migration, target, ends);
+                }
+            }
+            Step::Cancel => self.node.guests.cancel(&uid),
+            Step::End(outcome) => {
+                self.publish(id, vmi, &end(outcome, state, &now));
+            }
+        }
+        // No change of the VMI announces these.
+        if matches!(
+            step,
+            Step::Receive | Step::TakeOver | Step::Begin | Step::Cancel
+        ) {
+            self.pending.insert(id.clone());
+        }
+    }
+
+    /// Ends the copy of a guest that leaves this node, at its time. The launchers do that: it needs no
+    /// virt-handler.
+    pub(super) fn advance_copy(&mut self, id: &Id) {
+        let Some(local) = self.pods.get(id) else {
+            return;
+        };
+        let (uid, vmi) = (local.uid.clone(), local.owner.vmi.name.clone());
+        let Some(ends) = self.node.guests.copies_until(&uid) else {
+            return;
+        };
+        if ends > Instant::now() {
+            self.later.insert((ends, id.clone()));
+            return;
+        }
+        let end = if self.fails(150) {
+            CopyEnd::Failure
+        } else if self.fails(100) {
+            CopyEnd::RequestLost
+        } else {
+            CopyEnd::HandOver
+        };
+        let moved = self.node.guests.end_copy(&uid, end);
+        let node = &self.node.name;
+        self.node
+            .record
+            .event(&format!("{node}: the copy of {vmi} ends: {moved:?}"));
+    }
+
+    /// A random fault, in so many of a thousand cases.
+    fn fails(&mut self, permille: u64) -> bool {
+        self.node.behaviour.has_faults.load(Ordering::Relaxed) && self.node.random.chance(permille)
+    }
+
+    /// Writes members of the migration's state; returns whether it did.
+    fn publish(&mut self, id: &Id, vmi: &Value, members: &Value) -> bool {
+        let body = json!({
+            "metadata": {"resourceVersion": meta::resource_version(vmi)},
+            "status": {"migrationState": members},
+        });
+        self.write(id, vmi, &Patch::Merge(body))
+    }
+
+    /// Applies the fields of virt-handler.
     fn report(&mut self, id: &Id, vmi: &Value, phase: &str) {
         let status = &vmi["status"];
         let now = self.node.cluster.clock().now().to_string();
         let list = |name: &str| status[name].as_array().cloned().unwrap_or_default();
         let mut changes = list("phaseTransitionTimestamps");
-        changes.push(json!({"phase": phase, "phaseTransitionTimestamp": now}));
+        if status["phase"] != phase {
+            changes.push(json!({"phase": phase, "phaseTransitionTimestamp": now}));
+        }
         let mut conditions = list("conditions");
         conditions.retain(|condition| condition["type"] != "Ready");
         let (ready, reason) = match phase {
@@ -92,6 +249,12 @@ impl Kubelet {
         conditions.push(json!({
             "type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": now,
         }));
+        let is_movable = vmi["spec"]["evictionStrategy"] == "LiveMigrate";
+        if is_movable && conditions.iter().all(|one| one["type"] != "LiveMigratable") {
+            conditions.push(json!({
+                "type": "LiveMigratable", "status": "True", "lastTransitionTime": now,
+            }));
+        }
         let body = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
             "metadata": {
@@ -102,16 +265,44 @@ impl Kubelet {
                 "phase": phase, "phaseTransitionTimestamps": changes, "conditions": conditions,
             },
         });
+        self.write(id, vmi, &Patch::Apply(body));
+    }
+
+    /// Changes the VMI, on condition that it has not changed; otherwise the pod is looked at again.
+    fn write(&mut self, id: &Id, vmi: &Value, patch: &Patch) -> bool {
         let vmi = Id::new(Kind::Vmi, meta::namespace(vmi), meta::name(vmi));
-        let author = Author::main(HANDLER);
-        let is_written = self
-            .node
-            .cluster
-            .patch(&vmi, &Patch::Apply(body), author)
-            .is_ok();
+        let is_refused = self.fails(60);
+        let cluster = &self.node.cluster;
+        let is_written = !is_refused && cluster.patch(&vmi, patch, Author::main(HANDLER)).is_ok();
         if !is_written {
-            self.later
-                .insert((Instant::now() + Duration::from_millis(200), id.clone()));
+            self.later.insert((Instant::now() + AGAIN, id.clone()));
+        }
+        is_written
+    }
+}
+
+/// The members of a migration's state that report its end.
+fn end(outcome: Outcome, state: &Value, now: &str) -> Value {
+    let mut members = json!({"completed": true, "endTimestamp": now});
+    match outcome {
+        Outcome::Moved => {
+            if state["targetNodeDomainReadyTimestamp"].is_null() {
+                members["targetNodeDomainDetected"] = true.into();
+                members["targetNodeDomainReadyTimestamp"] = now.into();
+            }
+            if state["abortRequested"] == true {
+                members["abortStatus"] = "Failed".into();
+            }
+        }
+        Outcome::Failed(message) => {
+            members["failed"] = true.into();
+            members["failureReason"] = message.into();
+        }
+        Outcome::Aborted => {
+            members["failed"] = true.into();
+            members["failureReason"] = "the migration was cancelled".into();
+            members["abortStatus"] = "Succeeded".into();
         }
     }
+    members
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::{HEARTBEAT, Node, Power, status};
 use crate::cluster::{Author, Change, Deletion, EventType, Id, Kind, Patch};
+use crate::guests::{GuestState, Owner};
 
 pub(super) const KUBELET: &str = "kubelet";
 
@@ -30,8 +31,7 @@ pub(super) struct Kubelet {
 #[derive(Debug)]
 pub(super) struct LocalPod {
     pub(super) uid: String,
-    pub(super) vmi: Id,
-    pub(super) vmi_uid: String,
+    pub(super) owner: Owner,
     pub(super) stage: Stage,
     /// When the current step ends.
     ready: Option<Instant>,
@@ -119,8 +119,17 @@ impl Kubelet {
         }
     }
 
+    /// Looks at the pods whose processes may have changed.
+    pub(super) fn on_news(&mut self) {
+        let guests = &self.node.guests;
+        let changed = self.pods.iter();
+        let changed = changed.filter(|(_, local)| guests.may_have_news(&local.uid));
+        self.pending.extend(changed.map(|(id, _)| id.clone()));
+    }
+
     /// An unreachable node does nothing; one without power loses its guests.
     pub(super) fn go_down(&mut self) {
+        self.node.guests.cut_off(&self.node.name);
         if self.node.power.get() != Power::Off {
             return;
         }
@@ -136,14 +145,35 @@ impl Kubelet {
     }
 
     fn forget(&mut self, id: &Id) {
-        if let Some(local) = self.pods.remove(id) {
-            self.node.guests.remove(&local.uid);
-            if let Some(pods) = self.of_vmi.get_mut(&local.vmi) {
-                pods.remove(id);
-                if pods.is_empty() {
-                    self.of_vmi.remove(&local.vmi);
-                }
+        self.end_process(id);
+        if let Some(local) = self.pods.remove(id)
+            && let Some(pods) = self.of_vmi.get_mut(&local.owner.vmi)
+        {
+            pods.remove(id);
+            if pods.is_empty() {
+                self.of_vmi.remove(&local.owner.vmi);
             }
+        }
+    }
+
+    /// Ends the process of a pod. A guest whose VMI nobody ended must not need it.
+    pub(super) fn end_process(&self, id: &Id) {
+        let Some(LocalPod { uid, owner, .. }) = self.pods.get(id) else {
+            return;
+        };
+        let (cluster, guests) = (&self.node.cluster, &self.node.guests);
+        let vmi = cluster.get(&owner.vmi);
+        let is_wanted = |vmi: &Value| meta::uid(vmi) == owner.vmi_uid && !meta::is_deleting(vmi);
+        // Without its old pod nothing proves that a guest was given up which its new pod does not run yet.
+        let source = guests.given_up_by(uid);
+        let is_removed = |pod: &str| cluster.was_deleted_by_another(pod);
+        if vmi.as_deref().is_some_and(is_wanted)
+            && !is_removed(uid)
+            && !source.is_some_and(|source| is_removed(&source))
+        {
+            guests.remove_unneeded(uid);
+        } else {
+            guests.remove(uid);
         }
     }
 
@@ -173,10 +203,12 @@ impl Kubelet {
             return;
         }
         self.adopt(id, &pod);
+        self.advance_copy(id);
+        self.note_killed(id);
         let step = self.node.behaviour.step;
         if meta::is_deleting(&pod) {
             if self.is_done(id, step * 3) {
-                self.node.guests.remove(meta::uid(&pod));
+                self.end_process(id);
                 let now = Deletion {
                     is_now: true,
                     ..Deletion::default()
@@ -187,17 +219,26 @@ impl Kubelet {
         }
         match self.pods.get(id).map(|local| local.stage) {
             Some(Stage::New) if self.is_done(id, step) => self.bring_up(id),
-            Some(Stage::Up) => self.handle_guest(id),
+            Some(Stage::Up) => self.handle_guest(id, &pod),
             Some(Stage::Over) => {
                 let is_reported = matches!(
                     pod["status"]["phase"].as_str(),
                     Some("Succeeded" | "Failed")
                 );
                 if !is_reported {
-                    self.write_status(id, &status::ended_or_running("Failed"));
+                    self.write_ended(id, "Failed");
                 }
             }
             _ => {}
+        }
+    }
+
+    fn note_killed(&mut self, id: &Id) {
+        if let Some(local) = self.pods.get_mut(id)
+            && self.node.guests.state(&local.uid) == GuestState::Killed
+        {
+            self.node.guests.remove(&local.uid);
+            local.stage = Stage::Over;
         }
     }
 
@@ -212,8 +253,11 @@ impl Kubelet {
         pods.insert(id.clone());
         let local = LocalPod {
             uid: meta::uid(pod).to_owned(),
-            vmi,
-            vmi_uid: uid.to_owned(),
+            owner: Owner {
+                vmi,
+                vmi_uid: uid.to_owned(),
+                node: self.node.name.clone(),
+            },
             stage: Stage::New,
             ready: None,
         };
@@ -227,14 +271,18 @@ impl Kubelet {
                 .insert((Instant::now() + Duration::from_secs(5), id.clone()));
             (status::waiting("ImagePullBackOff"), Stage::New)
         } else if has_faults && self.node.random.chance(80) {
-            (status::ended_or_running("Failed"), Stage::Over)
+            (status::ended("Failed", self.node.time()), Stage::Over)
         } else {
-            (status::ended_or_running("Running"), Stage::Up)
+            (status::running(self.node.time()), Stage::Up)
         };
         if let Some(local) = self.pods.get_mut(id) {
             local.stage = stage;
         }
         self.write_status(id, &status);
+    }
+
+    pub(super) fn write_ended(&self, id: &Id, phase: &str) {
+        self.write_status(id, &status::ended(phase, self.node.time()));
     }
 
     pub(super) fn write_status(&self, id: &Id, status: &Value) {

@@ -2,13 +2,14 @@
 
 mod handler;
 mod kubelet;
+mod moves;
 mod status;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use kubevirt_api::{annotations, labels};
 use serde_json::json;
 use tokio::time::{Instant, sleep_until};
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::{Author, Cluster, Id, Kind, Patch};
 use crate::guests::Guests;
 use crate::random::Random;
+use crate::record::Record;
 use crate::watch::Watcher;
 
 use kubelet::{KUBELET, Kubelet};
@@ -46,6 +48,7 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) cluster: Cluster,
     pub(crate) guests: Guests,
+    pub(crate) record: Record,
     pub(crate) random: Random,
     pub(crate) behaviour: Behaviour,
     pub(crate) power: Watcher<Power>,
@@ -57,6 +60,8 @@ impl Node {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut changes = self.cluster.changes();
         let mut power = self.power.clone();
+        let mut news = self.guests.news();
+        let mut observed_news = news.get();
         self.register();
         let heartbeat = Instant::now() + self.random.up_to(HEARTBEAT);
         let mut kubelet = Kubelet::new(self, heartbeat);
@@ -71,8 +76,13 @@ impl Node {
                 }
                 continue;
             }
+            kubelet.node.guests.connect(&kubelet.node.name);
             changes.observe();
             kubelet.observe();
+            if news.observe() != observed_news {
+                observed_news = news.get();
+                kubelet.on_news();
+            }
             kubelet.reconcile_all();
             let next = kubelet.next_at();
             tokio::select! {
@@ -80,6 +90,7 @@ impl Node {
                 () = stop.cancelled() => return,
                 () = power.changed() => {}
                 () = changes.changed() => {}
+                () = news.changed() => {}
                 () = sleep_until(next) => {}
             }
         }
@@ -98,15 +109,19 @@ impl Node {
         self.beat();
     }
 
-    fn beat(&self) {
+    /// The time by its own clock.
+    fn time(&self) -> Timestamp {
         let now = self.cluster.clock().now();
-        let skewed = now.saturating_add(self.skew).unwrap_or(now);
+        now.saturating_add(self.skew).unwrap_or(now)
+    }
+
+    fn beat(&self) {
         let body = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {
                 "name": self.name,
                 "labels": {labels::SCHEDULABLE: "true"},
-                "annotations": {annotations::HEARTBEAT: skewed.to_string()},
+                "annotations": {annotations::HEARTBEAT: self.time().to_string()},
             },
         });
         let id = Id::new(Kind::Node, "", &self.name);

@@ -1,16 +1,24 @@
 //! Statuses of simulated pods.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The status of a pod whose container runs, or has ended.
-pub(super) fn ended_or_running(phase: &str) -> Value {
-    const AT: &str = "2026-11-21T12:00:00Z";
+/// The status of a pod whose container runs.
+pub(super) fn running(since: Timestamp) -> Value {
+    begun(
+        "Running",
+        &json!({"running": {"startedAt": since.to_string()}}),
+    )
+}
+
+/// The status of a pod whose container has ended.
+pub(super) fn ended(phase: &str, at: Timestamp) -> Value {
+    let state = json!({"terminated": {"exitCode": 1, "finishedAt": at.to_string()}});
+    begun(phase, &state)
+}
+
+fn begun(phase: &str, state: &Value) -> Value {
     let is_up = phase == "Running";
-    let state = if is_up {
-        json!({"running": {"startedAt": AT}})
-    } else {
-        json!({"terminated": {"exitCode": 1, "finishedAt": AT}})
-    };
     json!({
         "phase": phase, "qosClass": "Burstable", "podIP": "10.0.0.2",
         "conditions": [{"type": "Ready", "status": if is_up { "True" } else { "False" }}],

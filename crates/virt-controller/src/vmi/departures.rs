@@ -1,4 +1,4 @@
-//! Since when the pods are gone that guests were about to leave.
+//! Since when the pods are gone or have ended that guests were about to leave.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 pub(super) struct Departures(Arc<Mutex<BTreeMap<String, Timestamp>>>);
 
 impl Departures {
-    /// Since when the pod of this VMI is gone; `None` while it is there.
+    /// Since when the pod of this VMI is gone or has ended; `None` before.
     pub(super) fn note(&self, vmi: &str, is_gone: bool, now: Timestamp) -> Option<Timestamp> {
         let mut all = self.0.lock();
         if is_gone {

@@ -14,7 +14,7 @@ use model::Architecture;
 use reconcile::Key;
 
 use super::networks::Definitions;
-use super::plan::{PodState, ended_at, pod_state};
+use super::plan::{PodState, pod_state};
 use super::pod::LauncherPod;
 use super::state_claim::{self, StateClaim};
 use super::volumes::{self, Backing, DataSource, Populator};
@@ -31,7 +31,8 @@ pub(super) struct Observed {
     pub(super) arrival: Arrival,
     /// The guest has moved to this pod without leaving its node.
     pub(super) has_moved_within_node: bool,
-    /// Since when a pod is gone that was about to give its guest up: the guest may run in its new pod.
+    /// Since when a pod is gone or has ended that was about to give its guest up: the guest may run in its
+    /// new pod.
     pub(super) left_since: Option<Timestamp>,
     /// The pod whose only purpose is to have claims bound, while they are not.
     pub(super) binder: Option<Arc<LauncherPod>>,
@@ -99,11 +100,12 @@ impl Controller {
             pod = self.read_pod(&vmi, &name).await?;
         }
         let now = self.clock.now();
-        let left_since = self.departures.note(&uid, is_moving && pod.is_none(), now);
-        let left_since = match &pod {
-            Some(pod) if is_moving => ended_at(pod),
-            _ => left_since,
-        };
+        let has_ended = matches!(
+            pod_state(pod.as_deref()),
+            PodState::Missing | PodState::Succeeded | PodState::Failed
+        );
+        // Not the time that the pod shows: the clock of its node may be behind.
+        let left_since = self.departures.note(&uid, is_moving && has_ended, now);
         let node = vmi.status.node_name.as_deref();
         let is_node_lost = node.is_some_and(|node| {
             if let Some(host) = self.source.hosts.get(&Key::new("", node)) {

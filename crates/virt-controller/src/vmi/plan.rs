@@ -438,7 +438,7 @@ pub(super) fn is_ready(pod: &LauncherPod) -> bool {
 }
 
 /// When the guest's container ended.
-pub(super) fn ended_at(pod: &LauncherPod) -> Option<Timestamp> {
+fn ended_at(pod: &LauncherPod) -> Option<Timestamp> {
     let mut containers = pod.containers.iter();
     match containers
         .find(|container| container.name == CONTAINER)?

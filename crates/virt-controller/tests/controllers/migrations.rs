@@ -336,6 +336,41 @@ async fn guest_is_followed_though_its_old_pod_is_removed_before_the_end_is_repor
     cluster.end().await;
 }
 
+/// Issue: the VMI failed at once if the clock of its old node was behind.
+#[tokio::test(start_paused = true)]
+async fn guest_is_followed_though_its_old_pod_ended_long_ago_by_the_clock_of_its_node() {
+    let cluster = with_guest().await;
+    let vmi = cluster.vmis().get("a").await.unwrap().uid();
+    let old = pods(&cluster).await[0].name_any();
+    ready_to_move(&cluster, "m").await;
+    report(&cluster, "a", json!({"startTimestamp": START})).await;
+    wait_for_phase(&cluster, "m", "Running").await;
+    let ended = json!({"exitCode": 0, "finishedAt": "2026-11-21T11:00:00Z"});
+    let ended = json!({"status": {"phase": "Failed", "containerStatuses": [{
+        "name": "compute", "ready": false, "image": "launcher:1", "imageID": "",
+        "restartCount": 0, "state": {"running": null, "terminated": ended}}]}});
+    let (parameters, patch) = (PatchParams::default(), Patch::Merge(ended));
+    let patched = cluster.pods().patch_status(&old, &parameters, &patch).await;
+    patched.unwrap();
+    cluster.advance(Duration::from_secs(20)).await;
+    assert_eq!(
+        cluster.vmis().get("a").await.unwrap().uid(),
+        vmi,
+        "the guest was restarted"
+    );
+    let ready = json!({"targetNodeDomainReadyTimestamp": START});
+    report(&cluster, "a", ready).await;
+    cluster
+        .wait_until("it is followed", async || {
+            let status = cluster.vmis().get("a").await.unwrap().status.unwrap();
+            status.node_name.as_deref() == Some("node2")
+        })
+        .await;
+    report(&cluster, "a", json!({"completed": true})).await;
+    wait_for_phase(&cluster, "m", "Succeeded").await;
+    cluster.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn guest_that_no_node_reports_is_lost_with_its_pod() {
     let cluster = with_guest().await;

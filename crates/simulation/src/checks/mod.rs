@@ -1,6 +1,8 @@
 //! What must hold after the faults have ended: the actual state matches the desired one, every
 //! status is true, and nothing is left over.
 
+mod migrations;
+
 use std::collections::BTreeSet;
 
 use apimachinery::meta;
@@ -20,7 +22,7 @@ pub(crate) fn converged(cluster: &Cluster, guests: &Guests) -> Result<(), String
     }
     for vmi in cluster.list(Kind::Vmi) {
         let name = meta::name(&vmi);
-        check_vmi(cluster, &vmi, &running).map_err(|why| format!("vmi {name}: {why}"))?;
+        check_vmi(cluster, guests, &vmi, &running).map_err(|why| format!("vmi {name}: {why}"))?;
     }
     for pod in cluster.list(Kind::Pod) {
         check_pod(cluster, &pod).map_err(|why| format!("pod {}: {why}", meta::name(&pod)))?;
@@ -28,6 +30,7 @@ pub(crate) fn converged(cluster: &Cluster, guests: &Guests) -> Result<(), String
     for set in cluster.list(Kind::ReplicaSet) {
         check_set(cluster, &set).map_err(|why| format!("set {}: {why}", meta::name(&set)))?;
     }
+    migrations::check_all(cluster, guests)?;
     for revision in cluster.list(Kind::Revision) {
         check_owner(cluster, &revision)
             .map_err(|why| format!("revision {}: {why}", meta::name(&revision)))?;
@@ -39,12 +42,12 @@ fn ensure(holds: bool, why: impl Into<String>) -> Result<(), String> {
     if holds { Ok(()) } else { Err(why.into()) }
 }
 
-fn phase(vmi: &Value) -> &str {
-    vmi["status"]["phase"].as_str().unwrap_or_default()
+fn phase(object: &Value) -> &str {
+    object["status"]["phase"].as_str().unwrap_or_default()
 }
 
-fn is_over(vmi: &Value) -> bool {
-    matches!(phase(vmi), "Succeeded" | "Failed")
+fn is_over(object: &Value) -> bool {
+    matches!(phase(object), "Succeeded" | "Failed")
 }
 
 fn check_vm(cluster: &Cluster, vm: &Value) -> Result<(), String> {
@@ -120,7 +123,12 @@ fn check_restart_condition(
     )
 }
 
-fn check_vmi(cluster: &Cluster, vmi: &Value, running: &BTreeSet<String>) -> Result<(), String> {
+fn check_vmi(
+    cluster: &Cluster,
+    guests: &Guests,
+    vmi: &Value,
+    running: &BTreeSet<String>,
+) -> Result<(), String> {
     ensure(!meta::is_deleting(vmi), "is still being deleted")?;
     if meta::owner_references(vmi).next().is_some() {
         check_owner(cluster, vmi)?;
@@ -129,14 +137,19 @@ fn check_vmi(cluster: &Cluster, vmi: &Value, running: &BTreeSet<String>) -> Resu
     let pods = cluster.list(Kind::Pod);
     let own = pods
         .iter()
-        .filter(|pod| meta::owner_references(pod).any(|owner| owner.uid == uid))
-        .count();
+        .filter(|pod| meta::owner_references(pod).any(|owner| owner.uid == uid));
+    let own: Vec<_> = own.collect();
+    let count = own.len();
     if is_over(vmi) {
+        ensure(count <= 1, format!("has ended and has {count} pods"))?;
         return ensure(!running.contains(uid), "has ended, but its guest runs");
     }
-    ensure(own == 1, format!("is {} and has {own} pods", phase(vmi)))?;
+    let [pod] = &own[..] else {
+        return Err(format!("is {} and has {count} pods", phase(vmi)));
+    };
     ensure(phase(vmi) == "Running", format!("is {}", phase(vmi)))?;
-    ensure(running.contains(uid), "is Running, but no guest runs")
+    ensure(running.contains(uid), "is Running, but no guest runs")?;
+    migrations::check_place(vmi, pod, guests)
 }
 
 fn check_pod(cluster: &Cluster, pod: &Value) -> Result<(), String> {

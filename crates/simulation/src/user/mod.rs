@@ -1,5 +1,7 @@
 //! Users: random requests at random times.
 
+mod migrations;
+
 use apimachinery::meta;
 use serde_json::{Value, json};
 
@@ -17,6 +19,8 @@ pub(crate) struct User {
     pub(crate) cluster: Cluster,
     pub(crate) guests: Guests,
     pub(crate) random: Random,
+    /// Created so far.
+    pub(crate) migrations: u32,
 }
 
 impl User {
@@ -27,7 +31,7 @@ impl User {
         if self.cluster.get(&vm).is_none() && self.random.chance(700) {
             return self.create_vm(name);
         }
-        match self.random.below(14) {
+        match self.random.below(23) {
             0 | 1 => self.change_strategy(&vm),
             2 | 3 => self.request(&vm, "start"),
             4 => self.request(&vm, "stop"),
@@ -37,6 +41,11 @@ impl User {
             8 => self.delete(Kind::Vmi),
             9 => self.delete(Kind::Pod),
             10 | 11 => self.end_guest(),
+            12..=15 => self.migrate(),
+            16 => self.delete(Kind::Migration),
+            17 => self.evict_pod(),
+            18 => self.drain(),
+            19 | 20 => self.kill_pod(),
             _ => self.change_set(),
         }
     }
@@ -45,7 +54,7 @@ impl User {
         let strategy = *self.random.pick(&STRATEGIES).unwrap_or(&"Always");
         let vm = json!({
             "metadata": {"name": name},
-            "spec": {"runStrategy": strategy, "template": {"spec": guest()}},
+            "spec": {"runStrategy": strategy, "template": {"spec": movable_guest()}},
         });
         let made = self
             .cluster
@@ -157,6 +166,16 @@ impl User {
         format!("guest of {pod} ends by {end:?}")
     }
 
+    /// Not a user's request, but nobody's fault either.
+    fn kill_pod(&mut self) -> String {
+        let all = self.guests.pods();
+        let Some(pod) = self.random.pick(&all) else {
+            return "no pod to kill".to_owned();
+        };
+        self.guests.kill(pod);
+        format!("all processes of {pod} end")
+    }
+
     /// In reality the launcher notifies virt-handler; here a change of the pod wakes the node.
     fn touch(&self, pod_uid: &str) {
         for pod in self.cluster.list(Kind::Pod) {
@@ -180,7 +199,7 @@ impl User {
                 "spec": {
                     "replicas": replicas,
                     "selector": {"matchLabels": {"app": SET}},
-                    "template": {"metadata": {"labels": {"app": SET}}, "spec": guest()},
+                    "template": {"metadata": {"labels": {"app": SET}}, "spec": movable_guest()},
                 },
             });
             let made = self
@@ -201,11 +220,19 @@ impl User {
         format!("{text}: {}", self.patch(&id, body, Author::main(USER)))
     }
 
-    /// Resumes the replica set, so that it can converge.
-    pub(crate) fn resume_set(&mut self) {
+    /// Resumes the replica set and has all nodes take pods, so that the cluster can converge.
+    pub(crate) fn settle(&mut self) {
+        self.uncordon_all();
         let id = Id::new(Kind::ReplicaSet, NAMESPACE, SET);
         let _gone = self.patch(&id, json!({"spec": {"paused": false}}), Author::main(USER));
     }
+}
+
+/// A guest that leaves its node when its pod is evicted.
+fn movable_guest() -> Value {
+    let mut spec = guest();
+    spec["evictionStrategy"] = "LiveMigrate".into();
+    spec
 }
 
 pub(crate) fn guest() -> Value {
