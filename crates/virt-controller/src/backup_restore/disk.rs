@@ -204,9 +204,8 @@ impl Disk {
             ));
         }
         match state {
-            Some((true, _)) => Next::Act(Step::Mark(index)),
-            // Half a disk is there, so that nothing else can begin to use it.
-            Some((false, MarkState::Writing)) => Next::Act(Step::Mark(index)),
+            // Also if half a disk is there, so that nothing else can begin to use it.
+            Some((true, _) | (false, MarkState::Writing)) => Next::Act(Step::Mark(index)),
             _ => Next::Act(Step::Reserve(index)),
         }
     }

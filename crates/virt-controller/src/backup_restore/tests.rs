@@ -57,7 +57,7 @@ fn disk(claim: Option<Arc<Claim>>) -> Disk {
     }
 }
 
-fn pod(phase: PodPhase) -> Option<Arc<ImporterPod>> {
+fn pod(phase: PodPhase) -> Arc<ImporterPod> {
     let mut pod = ImporterPod {
         phase,
         container: Container::Running { since: None },
@@ -65,7 +65,7 @@ fn pod(phase: PodPhase) -> Option<Arc<ImporterPod>> {
     };
     let claim = ("ferrovirt.io/import-claim".to_owned(), "c-1".to_owned());
     pod.metadata.annotations = Some([claim].into());
-    Some(Arc::new(pod))
+    Arc::new(pod)
 }
 
 fn observed(policy: &str, disk: Disk) -> Observed {
@@ -166,7 +166,7 @@ fn restore_ends_once_every_disk_is_complete() {
     assert!(matches!(whole.progress, Progress::Complete(_)), "{whole:?}");
     let mut half = observed("Create", done);
     half.disks.push(Disk {
-        pod: pod(PodPhase::Running),
+        pod: Some(pod(PodPhase::Running)),
         ..disk(Some(claim(Some(UID), Some((UID, MarkState::Writing)))))
     });
     half.disks[0].volume.phase = Some(RestorePhase::Succeeded);
@@ -271,7 +271,7 @@ fn only_the_own_mark_is_finished() {
     use MarkState::{Done, Reserved, Writing};
     let check = |mark, recorded: bool, expected| {
         let mut disk = Disk {
-            pod: pod(PodPhase::Succeeded),
+            pod: Some(pod(PodPhase::Succeeded)),
             ..disk(Some(claim(Some(UID), mark)))
         };
         if recorded {
@@ -281,7 +281,7 @@ fn only_the_own_mark_is_finished() {
             let mut observed = observed(policy, disk.clone());
             // It keeps the restore from its end.
             observed.disks.push(Disk {
-                pod: pod(PodPhase::Running),
+                pod: Some(pod(PodPhase::Running)),
                 ..self::disk(Some(claim(Some(UID), Some((UID, Writing)))))
             });
             let plan = plan(&observed);
@@ -388,7 +388,7 @@ fn claim_with_its_old_disk_gets_its_mark_taken_back() {
 #[test]
 fn claim_is_marked_once_its_pod_may_be_created() {
     let busy = Disk {
-        pod: pod(PodPhase::Running),
+        pod: Some(pod(PodPhase::Running)),
         ..disk(Some(claim(None, Some((UID, MarkState::Writing)))))
     };
     let mut observed = observed("Overwrite", busy.clone());
