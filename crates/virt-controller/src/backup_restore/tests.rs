@@ -92,7 +92,7 @@ fn new_claim_is_made_filled_and_given_away() {
     let own = claim(Some(UID), Some((UID, MarkState::Writing)));
     assert_eq!(new(disk(Some(Arc::clone(&own)))), Some(Step::CreatePod(0)));
     let with_pod = |phase| Disk {
-        pod: pod(phase),
+        pod: Some(pod(phase)),
         ..disk(Some(Arc::clone(&own)))
     };
     assert_eq!(new(with_pod(PodPhase::Running)), None);
@@ -341,7 +341,7 @@ fn complete_disk_is_on_record_before_the_next_step() {
 #[test]
 fn claim_with_its_old_disk_gets_its_mark_taken_back() {
     let check = |policy: &str, phase, of: &str, is_intact: bool, expected| {
-        let mut failed = ImporterPod::clone(&pod(phase).unwrap());
+        let mut failed = ImporterPod::clone(&pod(phase));
         let claims = failed.metadata.annotations.as_mut().unwrap();
         claims.insert("ferrovirt.io/import-claim".to_owned(), of.to_owned());
         let report = json!({"reason": "BackupNotUsable", "message": "bad", "isIntact": is_intact});
