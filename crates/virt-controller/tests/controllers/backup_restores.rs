@@ -364,7 +364,11 @@ async fn claim_of_a_running_vm_is_not_overwritten() {
     assert_eq!(mark(&cluster, "root").await, Value::Null);
     let halted = json!({"spec": {"runStrategy": "Halted"}});
     cluster.patch_vm("a", halted).await;
-    cluster.wait_until_gone("a").await;
+    cluster
+        .wait_until("the guest is gone", async || {
+            cluster.vmis().get_opt("a").await.unwrap().is_none()
+        })
+        .await;
     pod(&cluster, "back", "0").await;
     assert_eq!(mark(&cluster, "root").await["state"], "Writing");
     // Started meanwhile, it waits for the disk.
