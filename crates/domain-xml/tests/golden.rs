@@ -706,10 +706,6 @@ fn unsupported_fields_are_named() {
     let devices = "/spec/domain/devices";
     check_errors([
         (
-            with("/spec/resourceClaims", json!([{"name": "c"}])),
-            "not supported yet: spec.resourceClaims[0]: leave it out",
-        ),
-        (
             with(
                 &format!("{devices}/interfaces/0"),
                 json!({"name": "default", "sriov": {}}),
