@@ -193,7 +193,7 @@ async fn disks_are_restored_to_new_claims() {
         .delete("back", &DeleteParams::default())
         .await
         .unwrap();
-    cluster.advance(std::time::Duration::from_secs(600)).await;
+    cluster.advance(std::time::Duration::from_mins(10)).await;
     cluster.claims().get("back-root").await.unwrap();
     cluster.end().await;
 }
@@ -452,7 +452,7 @@ async fn finished_pod_of_one_restore_does_not_complete_the_disk_of_another() {
     create(&cluster, "second", spec(vec![volume("data")])).await;
     inspect(&cluster, "second", json!({"data": GIB})).await;
     pod(&cluster, "second", "0").await;
-    cluster.advance(std::time::Duration::from_secs(600)).await;
+    cluster.advance(std::time::Duration::from_mins(10)).await;
     let found = mark(&cluster, "data").await;
     assert_eq!(
         (&found["name"], &found["state"]),
