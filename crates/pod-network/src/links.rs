@@ -48,7 +48,7 @@ fn chain(lease: &Lease) -> Chain {
             ),
             rule(vec![Protocol(Ip), Source(own)], Action::Accept),
             rule(vec![Protocol(Arp), ArpSender(address)], Action::Accept),
-            // A question whether an address is in use changes nobody's neighbours.
+            // An ARP probe asks whether an address is in use; no host stores its sender.
             rule(vec![Protocol(Arp), ArpSender(probe)], Action::Accept),
             rule(vec![Protocol(Ip6), RouterAdvertisement], Action::Drop),
             rule(vec![Protocol(Ip6)], Action::Accept),

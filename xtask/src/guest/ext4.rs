@@ -1,7 +1,7 @@
 //! A root file system, written by `debugfs`: the same files give the same bytes on every computer.
 //!
-//! `mkfs.ext4 -d` would take the order of a directory's entries from this computer's file system, and times of
-//! change that nobody can set. Writing needs no mount and no root. Extended attributes are left out.
+//! `mkfs.ext4 -d` would take the order of a directory's entries from this computer's file system, and sets times of
+//! change itself. Writing needs no mount and no root. Extended attributes are left out.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

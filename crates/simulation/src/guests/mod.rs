@@ -93,7 +93,7 @@ pub(crate) struct Guests(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Counts the changes of processes of which no object tells their node.
+    /// Counts changes of processes that no API object reports to their node.
     news: Watch<u64>,
 }
 

@@ -156,7 +156,7 @@ impl Kubelet {
         }
     }
 
-    /// Ends the process of a pod. A guest whose VMI nobody ended must not need it.
+    /// Ends the process of a pod. A running guest must not be lost by that.
     pub(super) fn end_process(&self, id: &Id) {
         let Some(LocalPod { uid, owner, .. }) = self.pods.get(id) else {
             return;

@@ -166,7 +166,7 @@ impl User {
         format!("guest of {pod} ends by {end:?}")
     }
 
-    /// Not a user's request, but nobody's fault either.
+    /// A process that dies, such as by a lack of memory.
     fn kill_pod(&mut self) -> String {
         let all = self.guests.pods();
         let Some(pod) = self.random.pick(&all) else {

@@ -111,7 +111,8 @@ pub(super) fn failed(all: &[VirtualMachineInstanceCondition]) -> Vec<String> {
     .collect()
 }
 
-/// What the guest follows though it needs a restart: otherwise it would move for a change that nobody wants.
+/// The changes that were taken back, which the guest follows even if it needs a restart: otherwise it would still
+/// migrate for them.
 pub(super) fn take_back(live: &Live) -> Follow {
     let wanted = serde_json::from_value::<Spec>(live.now.clone());
     let outcomes = wanted.map(|wanted| [processors(live, &wanted), memory(live, &wanted)]);

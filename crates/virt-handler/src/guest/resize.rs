@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::{act::Guests, observe::Pair, sessions::Entry};
 use crate::launcher::CallError;
 
-/// When the launcher is asked again: no event tells how much memory the guest has taken.
+/// Interval at which the launcher is asked how much memory the guest has taken.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
 /// Refusals after which the change counts as failed: QEMU may be busy with other work at first.
 const TRIES: u32 = 3;

@@ -37,7 +37,7 @@ impl Qemu {
             .await
     }
 
-    /// Ends all jobs of increments, whoever has begun them, and has QEMU close their files.
+    /// Ends all jobs of increments, also those of an earlier launcher, and has QEMU close their files.
     pub(super) async fn end_jobs(&self) -> Result<(), BackupError> {
         let deadline = Instant::now() + CANCEL_LIMIT;
         loop {

@@ -175,8 +175,8 @@ pub(super) fn target(number: usize, path: &str) -> Value {
     })
 }
 
-/// Whether the node of a file has no other file, from the result of `query-named-block-nodes`: whoever may write to
-/// the claim can put a header into the file that names one.
+/// Whether the node of a file refers to no other file, from the result of `query-named-block-nodes`. A tenant who can
+/// write to the claim can replace the header by one that names another file.
 pub(super) fn is_alone(result: &Value, number: usize) -> bool {
     let all = result.as_array().into_iter().flatten();
     let own = job(number);

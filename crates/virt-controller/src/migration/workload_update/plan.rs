@@ -64,7 +64,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     // A restart by the user applies a change as well.
     to_evict.retain(|one| strategy.evicts && one.need == Need::Launcher && is_batch_due(observed));
     // Guests that can be neither moved nor evicted do not keep back the others.
-    // A user waits for a change, nobody for the update of a launcher.
+    // Changes come before updates of launchers: a user waits for them.
     to_move.sort_by_key(|one| (one.tried, one.need));
     to_evict.sort_by_key(|one| one.tried);
     let keys = |all: Vec<&Outdated>, count: usize| {
