@@ -2,7 +2,7 @@
 //! that boots in a time that tests can wait for.
 //!
 //! The lists in `deploy/images/debian` decide what is in it and what is turned off. A first file system of our own
-//! replaces that of Debian, which takes an emulated processor a quarter of a minute.
+//! replaces that of Debian, which looks for many more kinds of disks.
 
 use std::collections::BTreeMap;
 use std::fs;
