@@ -31,12 +31,12 @@ pub enum InvalidMetadata {
     NotOne(usize),
     #[error("its device has neither the attribute {PCI} nor {MEDIATED}")]
     NoAddress,
-    #[error("the address of its device is none")]
+    #[error("the address of its device is neither a PCI address nor a UUID")]
     BadAddress,
 }
 
-/// The directory of a request's files, below [`METADATA_DIRECTORY`]. `None` if a name is no name of a claim or
-/// request.
+/// The directory of a request's files, below [`METADATA_DIRECTORY`]. `None` if the claim is not known, or a name has
+/// characters that names do not have.
 pub fn metadata_directory(
     claims: &[VirtualMachineInstanceResourceClaim],
     claim: &str,

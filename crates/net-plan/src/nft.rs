@@ -106,7 +106,7 @@ pub enum Match {
     Protocol(EtherType),
     /// The address that the sender of an ARP packet says it has.
     ArpSender(Ipv4Addr),
-    SourceMacBeginsWith([u8; 2]),
+    SourceMacBeginsWith(Vec<u8>),
     NotSourceMac(MacAddress),
     /// A message by which a router of IPv6 announces itself.
     RouterAdvertisement,

@@ -126,8 +126,9 @@ impl fmt::Display for Match {
             Self::Related => f.write_str("ct state related"),
             Self::Protocol(protocol) => write!(f, "meta protocol {protocol}"),
             Self::ArpSender(address) => write!(f, "arp saddr ip {address}"),
-            Self::SourceMacBeginsWith([a, b]) => {
-                write!(f, "@ll,48,16 {:#x}", u16::from_be_bytes([*a, *b]))
+            Self::SourceMacBeginsWith(bytes) => {
+                write!(f, "@ll,48,{} 0x", bytes.len() * 8)?;
+                bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
             Self::NotSourceMac(address) => write!(f, "ether saddr != {address}"),
             Self::RouterAdvertisement => f.write_str("icmpv6 type nd-router-advert"),

@@ -9,19 +9,26 @@ use net_plan::nft::{
 
 use crate::{
     lease::Lease,
-    settings::{MAC_PREFIX, mac_of},
+    settings::{Range, mac_of},
 };
 
 /// A table with the chains of these links.
-pub(crate) fn table<'a>(name: &str, leases: impl IntoIterator<Item = &'a Lease>) -> Table {
+pub(crate) fn table<'a>(
+    name: &str,
+    range: Range,
+    leases: impl IntoIterator<Item = &'a Lease>,
+) -> Table {
     Table {
         family: Family::Netdev,
         name: name.to_owned(),
-        chains: leases.into_iter().map(chain).collect(),
+        chains: leases
+            .into_iter()
+            .map(|lease| chain(range, lease))
+            .collect(),
     }
 }
 
-fn chain(lease: &Lease) -> Chain {
+fn chain(range: Range, lease: &Lease) -> Chain {
     use EtherType::{Arp, Ip, Ip6};
     use Match::{
         ArpSender, NotSourceMac, Protocol, RouterAdvertisement, Source, SourceMacBeginsWith,
@@ -38,10 +45,11 @@ fn chain(lease: &Lease) -> Chain {
             priority: 0,
         }),
         rules: vec![
-            // The bridge would send it the packets of the pod with that MAC address. A guest may have one of its own.
+            // MAC addresses of other pods: the bridge would learn that they are at this link. Others pass, as guests may
+            // have addresses of their own.
             rule(
                 vec![
-                    SourceMacBeginsWith(MAC_PREFIX),
+                    SourceMacBeginsWith(range.mac_prefix()),
                     NotSourceMac(mac_of(address)),
                 ],
                 Action::Drop,
@@ -64,17 +72,18 @@ mod tests {
 
     #[test]
     fn link_passes_packets_of_its_pod() {
+        let range = Range::parse("10.244.0.0/24".parse().unwrap()).unwrap();
         let lease = Lease {
             address: [10, 244, 0, 2].into(),
             mac: String::new(),
             veth: "veth0".to_owned(),
         };
         assert_eq!(
-            table("t", [&lease]).to_string(),
+            table("t", range, [&lease]).to_string(),
             "table netdev t {\n\
              \tchain veth0 {\n\
              \t\ttype filter hook ingress priority filter; policy accept;\n\
-             \t\t@ll,48,16 0xa58 ether saddr != 0a:58:0a:f4:00:02 counter drop\n\
+             \t\t@ll,48,40 0x0a580af400 ether saddr != 0a:58:0a:f4:00:02 counter drop\n\
              \t\tmeta protocol ip ip saddr 10.244.0.2 counter accept\n\
              \t\tmeta protocol arp arp saddr ip 10.244.0.2 counter accept\n\
              \t\tmeta protocol arp arp saddr ip 0.0.0.0 counter accept\n\

@@ -149,7 +149,8 @@ impl PodNetwork {
 
     /// Sets the filters of the pods' links that are missing: other programs may remove them.
     pub async fn guard(&self) -> Result<(), PodNetworkError> {
-        self.on_host(Shared::guard).await
+        self.on_host(|shared, net| shared.guard(net, Chains::Missing))
+            .await
     }
 
     /// Sets up bridge, forwarding and address translation.
@@ -185,11 +186,8 @@ impl PodNetwork {
         .await?;
         // Before anything of the pod runs.
         let filtered = lease.clone();
-        self.on_host(move |shared, net| {
-            let filter = links::table(&shared.link_table(), [&filtered]);
-            Ok(shared.filter_links(net, &filter)?)
-        })
-        .await?;
+        self.on_host(move |shared, net| Ok(shared.filter_links(net, vec![filtered])?))
+            .await?;
         Ok(self.shared.result(&lease, &pair, netns))
     }
 
@@ -262,6 +260,14 @@ impl PodNetwork {
     }
 }
 
+/// Which chains of links are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chains {
+    All,
+    /// Those that do not exist.
+    Missing,
+}
+
 /// A pod's end of the network to be created.
 #[derive(Debug, Clone, Copy)]
 struct PodEnd<'a> {
@@ -323,7 +329,8 @@ impl Shared {
         net.ensure_sysctl(&Sysctl { name, value })?;
         net.replace_table(&self.rules())?;
         self.ensure_service_route(net)?;
-        self.guard(net)?;
+        // The rules of an earlier version may be others.
+        self.guard(net, Chains::All)?;
         forward::warn_of_firewalls(net, &self.settings.bridge, &self.settings.table)?;
         tracing::debug!(bridge = self.settings.bridge, range = %range.network, "pod network is set up");
         Ok(())
@@ -341,37 +348,44 @@ impl Shared {
         format!("{}_links", self.settings.table)
     }
 
-    fn guard(&self, net: &mut Net) -> Result<(), PodNetworkError> {
-        let name = self.link_table();
-        let chains = net.base_chains(Family::Netdev)?;
-        let is_guarded = |veth: &str| {
-            let mut chains = chains.iter();
-            chains.any(|chain| chain.table == name && chain.name == veth)
-        };
-        let Some(bridge) = self.own_bridge(net)? else {
-            return Ok(());
-        };
-        let ports = net.ports(&bridge)?;
-        let leases = self.leases.lock().all();
-        let unguarded = leases.iter().filter(|lease| {
-            !is_guarded(&lease.veth) && ports.iter().any(|port| port.name == lease.veth)
-        });
-        let table = links::table(&name, unguarded);
-        Ok(self.filter_links(net, &table)?)
+    fn guard(&self, net: &mut Net, which: Chains) -> Result<(), PodNetworkError> {
+        let mut leases = self.leases.lock().all();
+        if which == Chains::Missing {
+            let name = self.link_table();
+            let chains = net.base_chains(Family::Netdev)?;
+            let is_guarded = |veth: &str| {
+                let mut chains = chains.iter();
+                chains.any(|chain| chain.table == name && chain.name == veth)
+            };
+            leases.retain(|lease| !is_guarded(&lease.veth));
+        }
+        Ok(self.filter_links(net, leases)?)
     }
 
-    fn filter_links(&self, net: &mut Net, table: &Table) -> Result<(), NetError> {
-        if table.chains.is_empty() {
-            return Ok(());
-        }
-        match net.ensure_chains(table) {
-            Err(error @ NetError::NotSupported { .. }) => {
-                self.unfiltered.call_once(|| {
-                    tracing::warn!(%error, "pods can take the addresses of other pods");
-                });
-                Ok(())
+    /// Sets the chains of those links that exist.
+    fn filter_links(&self, net: &mut Net, leases: Vec<Lease>) -> Result<(), NetError> {
+        let mut leases = leases;
+        loop {
+            let links = net.links()?;
+            leases.retain(|lease| links.iter().any(|link| link.name == lease.veth));
+            if leases.is_empty() {
+                return Ok(());
             }
-            done => done,
+            let table = links::table(&self.link_table(), self.range, &leases);
+            match net.ensure_chains(&table) {
+                // A kernel without such chains, and one that does not find a link, give the same answer.
+                Err(error @ NetError::NotSupported { .. }) => {
+                    let links = net.links()?;
+                    let is_there = |lease: &Lease| links.iter().any(|link| link.name == lease.veth);
+                    if leases.iter().all(is_there) {
+                        self.unfiltered.call_once(|| {
+                            tracing::warn!(%error, "pods can take the addresses of other pods");
+                        });
+                        return Ok(());
+                    }
+                }
+                done => return done,
+            }
         }
     }
 

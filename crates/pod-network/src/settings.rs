@@ -79,21 +79,25 @@ impl Range {
         self.network.prefix_length
     }
 
+    /// The bytes with which the MAC addresses of all pods of this range begin.
+    pub(crate) fn mac_prefix(&self) -> Vec<u8> {
+        let whole = usize::from(self.prefix_length() / 8);
+        let first = mac_of(self.gateway).0.into_iter();
+        first.take(2 + whole).collect()
+    }
+
     /// Fixed, so that the bridge does not inherit the address of its first port.
     pub(crate) fn bridge_mac(&self) -> MacAddress {
         mac_of(self.gateway)
     }
 }
 
-/// How the MAC addresses of pods begin: locally administered unicast addresses.
-pub(crate) const MAC_PREFIX: [u8; 2] = [0x0a, 0x58];
-
 /// The MAC address of the interface with this address. As it follows from the address, the neighbour
 /// entries of the host and of other pods stay valid when the address passes to another pod.
 pub(crate) fn mac_of(address: Ipv4Addr) -> MacAddress {
     let [a, b, c, d] = address.octets();
-    let [first, second] = MAC_PREFIX;
-    MacAddress([first, second, a, b, c, d])
+    // A locally administered unicast address.
+    MacAddress([0x0a, 0x58, a, b, c, d])
 }
 
 #[cfg(test)]

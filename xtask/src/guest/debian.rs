@@ -1,5 +1,4 @@
-//! The Debian guest: systemd, cloud-init, the QEMU guest agent and an SSH server, as users have them, on a disk
-//! that boots in a time that tests can wait for.
+//! The Debian guest: systemd, cloud-init, the QEMU guest agent and an SSH server, as users have them.
 //!
 //! The lists in `deploy/images/debian` decide what is in it and what is turned off. A first file system of our own
 //! replaces that of Debian, which looks for many more kinds of disks.
@@ -54,7 +53,7 @@ pub(super) fn build(printer: &Printer) -> Result<()> {
     let inputs = Inputs::default().text(RECIPE).path(&parts)?;
     let cache = Cache::open()?;
     let made = cache.thing("guest-debian", &inputs, |draft| {
-        printer.line("making the Debian guest (a minute or two)");
+        printer.line("making the Debian guest (downloads its packages)");
         make(&parts, draft)
     })?;
     publish(

@@ -313,8 +313,15 @@ async fn checks_probes(desk: &Desk) {
         ];
         let which = ["--domainName", &domain, "--timeoutSeconds", "10"];
         let all = [&probe[..], &which, question].concat();
-        let outcome = test.kubectl(&all).await;
-        assert_eq!(outcome.is_success, expected, "{question:?}: {outcome:?}");
+        // A busy host may make the agent answer too late.
+        let began = Instant::now();
+        loop {
+            let outcome = test.kubectl(&all).await;
+            if outcome.is_success == expected {
+                break;
+            }
+            assert!(began.elapsed() < DEADLINE, "{question:?}: {outcome:?}");
+        }
     }
     // The same by the VM's own probe: it follows a file that the guest removes.
     desk.shell("sudo mv /run/cloud-init/result.json /run/kept")
@@ -336,8 +343,9 @@ async fn checks_credentials(desk: &Desk) {
     assert_eq!(seen.trim(), "ann");
     let password = desk.shell("sudo grep ^ann: /etc/shadow").await;
     let new = desk.key("new").await;
-    desk.secret("ann-keys", json!({"laptop": new})).await;
+    // The password first: the key shows then that both have arrived.
     desk.secret("passwords", json!({"ann": "after"})).await;
+    desk.secret("ann-keys", json!({"laptop": new})).await;
     // A changed label makes the node look at the pod's secrets now.
     let pods = test.pod_list().await;
     let label = ["label", "pod", &pods[0].0, "look=again"];

@@ -290,7 +290,9 @@ fn matches(list: &mut Message, one: &Match) {
             compare(list, Comparison::Equal, &address.octets());
         }
         Match::SourceMacBeginsWith(bytes) => {
-            payload(list, BASE_LINK, 6, 2);
+            // No more bytes than an address has.
+            let length = bytes.len().try_into().unwrap_or(6);
+            payload(list, BASE_LINK, 6, length);
             compare(list, Comparison::Equal, bytes);
         }
         Match::NotSourceMac(address) => {

@@ -61,7 +61,9 @@ pub(super) fn add(
         };
         let directory = metadata_directory(&guest.vmi.spec.resource_claims, claim, request);
         let directory = directory.ok_or_else(|| {
-            not_described("the VMI has no such claim, or its name is none".into())
+            not_described(
+                "spec.resourceClaims has no claim of this name, or a name is not valid".into(),
+            )
         })?;
         let metadata = match read(root, &directory)? {
             Found::One(bytes) => bytes,

@@ -47,9 +47,11 @@ fn interfaces(input: &Input<'_>) -> Option<Obstacle> {
     let annotated = input.vmi.metadata.annotations.as_ref();
     let allowed = annotated
         .is_some_and(|all| all.contains_key(annotations::ALLOW_POD_BRIDGE_NETWORK_LIVE_MIGRATION));
+    // A single host passes frames of a pod's own addresses alone, and the guest has those of its first pod.
+    let is_filtered = input.reach == Reach::OwnNode;
     let migratable = interface.masquerade.is_some()
         || interface.passt_binding.is_some()
-        || (interface.bridge.is_some() && allowed);
+        || (interface.bridge.is_some() && allowed && !is_filtered);
     (!migratable).then(|| {
         obstacle(
             Reason::InterfaceNotLiveMigratable,

@@ -110,6 +110,20 @@ fn each_obstacle_has_its_reason_and_prevents_storage_migration() {
     }
 }
 
+#[test]
+fn bridge_on_the_pod_network_does_not_move_within_a_host() {
+    let vmi = json!({
+        "metadata": {"annotations": {"kubevirt.io/allow-pod-bridge-network-live-migration": ""}},
+        "spec": {"networks": [{"name": "n", "pod": {}}], "domain": {"devices":
+            {"interfaces": [{"name": "n", "bridge": {}}]}}},
+    });
+    let status = status_of(&vmi, Reach::OwnNode);
+    assert_eq!(
+        reason(&status, &Condition::LiveMigratable),
+        "InterfaceNotLiveMigratable"
+    );
+}
+
 /// A volume, the guest's devices, the VMI's status; the expected method and reason.
 type VolumeCase = (Value, Value, Value, &'static str, &'static str);
 
