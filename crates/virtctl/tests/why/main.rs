@@ -466,11 +466,14 @@ async fn objects_that_a_guest_needs_are_missing() {
         environment.create_vm(name, "Always", disk(source)).await;
         environment.until_cause(name, id).await;
     }
-    let gpu = json!({"name": "g", "claimName": "c", "requestName": "r"});
-    let claimed = json!({"domain": {"devices": {"gpus": [gpu]}}});
-    environment.create_vm("gpu", "Always", claimed).await;
+    let interface = json!({"name": "a", "binding": {"name": "plugin"}});
+    let bound = json!({
+        "domain": {"devices": {"interfaces": [interface]}},
+        "networks": [{"name": "a", "pod": {}}],
+    });
+    environment.create_vm("bound", "Always", bound).await;
     environment
-        .until_cause("gpu", "feature-not-supported")
+        .until_cause("bound", "feature-not-supported")
         .await;
     environment
         .create_kind(
