@@ -1,8 +1,8 @@
 //! A response body that holds something until it was sent or its client is gone.
 //!
-//! Invariant: it is handed out in parts. HTTP libraries ask for the next part when they have room for it,
-//! and drop the body with its last part, so at most a few parts are unsent when the guard is dropped. A body that
-//! panics ends with an error.
+//! Invariant: it is handed out in parts, which hold nothing of the rest. HTTP libraries ask for the next part when
+//! they have room for it, and drop the body with its last part, so at most a few parts are unsent when the guard is
+//! dropped. A body that panics ends with an error.
 
 use std::{
     pin::Pin,
@@ -32,10 +32,11 @@ pub fn hold<G: Send + Unpin + 'static>(body: Body, guard: G) -> Body {
 }
 
 impl<G> Held<G> {
-    /// The next part of the rest. None without a rest.
+    /// The next part of the rest, as a copy: a client that reads nothing keeps the library's last parts in memory,
+    /// and a slice would keep all of the frame. None without a rest.
     fn next_part(&mut self) -> Option<Frame<Bytes>> {
         let size = self.rest.len().min(PART);
-        (size > 0).then(|| Frame::data(self.rest.split_to(size)))
+        (size > 0).then(|| Frame::data(Bytes::copy_from_slice(&self.rest.split_to(size))))
     }
 }
 
@@ -123,6 +124,23 @@ mod tests {
         let frames = frames.map(|data| Ok::<_, axum::Error>(Frame::data(Bytes::from(data))));
         let streamed = Body::new(StreamBody::new(futures::stream::iter(frames)));
         assert_eq!(parts(hold(streamed, ())).await, [part, 1, 2]);
+    }
+
+    #[tokio::test]
+    async fn part_keeps_no_memory_but_its_own() {
+        struct Large(std::sync::Arc<()>, Vec<u8>);
+        impl AsRef<[u8]> for Large {
+            fn as_ref(&self) -> &[u8] {
+                &self.1
+            }
+        }
+        let counted = std::sync::Arc::new(());
+        let data = Large(std::sync::Arc::clone(&counted), vec![b'a'; 3 * PART]);
+        let mut body = hold(Body::from(Bytes::from_owner(data)), ());
+        let part = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(part.len(), PART);
+        drop(body);
+        assert_eq!(std::sync::Arc::strong_count(&counted), 1);
     }
 
     #[tokio::test]
