@@ -13,15 +13,18 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioExecutor};
 use jiff::{SignedDuration, Timestamp};
 use kube::{
     Client, Config,
+    client::ConfigExt as _,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
 use serving::{Authority, Identity, Leaf, Usage, Validity};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
+use tower::{BoxError, ServiceBuilder};
 
 use crate::kubernetes;
 
@@ -90,6 +93,10 @@ impl KubeApiServer {
         ready_client(&self.kubeconfig).await
     }
 
+    pub(crate) const fn kubeconfig(&self) -> &Kubeconfig {
+        &self.kubeconfig
+    }
+
     /// Both processes.
     pub(crate) fn processes(&self) -> Vec<u32> {
         [&self.etcd, &self.api_server]
@@ -137,6 +144,23 @@ pub(crate) async fn ready_client(kubeconfig: &Kubeconfig) -> Result<Client> {
         Err(_) => bail!("the API server is not ready after {} s", PATIENCE.as_secs()),
     }
     Ok(client)
+}
+
+/// A client of a server whose connections come from this address of this machine.
+pub(crate) async fn client_from(kubeconfig: &Kubeconfig, address: IpAddr) -> Result<Client> {
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig.clone(), &options).await?;
+    let mut connector = HttpConnector::new();
+    connector.set_local_address(Some(address));
+    connector.enforce_http(false);
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(Client::new(service, config.default_namespace))
 }
 
 /// Everything that is signed.

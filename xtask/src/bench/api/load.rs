@@ -98,21 +98,26 @@ pub(super) async fn lists(client: &Client, counts: &Counts) -> Result<Vec<f64>> 
     Ok(times)
 }
 
-/// For each change, the time until each watcher had it, in milliseconds.
-pub(super) async fn fan_out(client: &Client, counts: &Counts) -> Result<Vec<Vec<f64>>> {
-    let api = config_maps(client, WATCHED);
+/// For each change, the time until each watcher had it, in milliseconds. The watchers are those of all clients.
+pub(super) async fn fan_out(clients: &[Client], counts: &Counts) -> Result<Vec<Vec<f64>>> {
+    let apis: Vec<Api<ConfigMap>> = clients
+        .iter()
+        .map(|client| config_maps(client, WATCHED))
+        .collect();
+    let api = apis.first().context("no client watches")?;
     let one = ListParams::default().limit(1);
     let list = api.list_metadata(&one).await;
     let list = list.context("list before a watch")?;
     let since = list.metadata.resource_version.unwrap_or_default();
-    let opened = stream::iter(0..counts.watchers).map(|_| open(&api, &since));
+    let watchers = apis.iter().cycle().take(counts.watchers);
+    let opened = stream::iter(watchers).map(|api| open(api, &since));
     let mut watches: Vec<Watch> = opened.buffer_unordered(OPENED).try_collect().await?;
     let mut seen = Vec::new();
     for number in 0..counts.changes {
         let name = format!("change-{number}");
         let sent = Instant::now();
         let arrivals = watches.iter_mut().map(|watch| arrival(watch, &name, sent));
-        let created = create(&api, name.clone());
+        let created = create(api, name.clone());
         let (arrivals, ()) = tokio::try_join!(try_join_all(arrivals), created)?;
         seen.push(arrivals);
     }

@@ -107,6 +107,10 @@ impl Ours {
         ready_client(&self.kubeconfig).await
     }
 
+    pub(super) const fn kubeconfig(&self) -> &Kubeconfig {
+        &self.kubeconfig
+    }
+
     /// A client with a connection of its own that acts as this user.
     pub(super) async fn client_of(&self, user: &str) -> Result<Client> {
         let mut kubeconfig = self.kubeconfig.clone();
