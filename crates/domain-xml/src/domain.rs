@@ -56,7 +56,11 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
         .children(memory.render(processors.cells()))
         .children(processors.render_vcpus())
         .children(io_threads.render())
-        .children(pinning.as_ref().map(pinning::Pinning::render))
+        .children(
+            pinning
+                .as_ref()
+                .and_then(|pinning| pinning.render(input.facts.acceleration)),
+        )
         .children(processors.cells().map(numa::Cells::render_tuning))
         .child(os::sysinfo(input)?)
         .children(ignition::render(input.guest)?)
@@ -85,7 +89,8 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
 pub fn separate_cpus(input: &Input<'_>) -> Result<Vec<u32>, RenderError> {
     let io_threads = io_threads::of(input.guest)?;
     let pinning = pinning::of(input, &io_threads)?;
-    Ok(pinning.map_or_else(Vec::new, |pinning| pinning.emulator().to_vec()))
+    let separate = pinning.map(|pinning| pinning.emulator(input.facts.acceleration).to_vec());
+    Ok(separate.unwrap_or_default())
 }
 
 /// The guest's memory at its start.

@@ -12,7 +12,7 @@ use model::Guest;
 
 use crate::element::Element;
 use crate::io_threads::IoThreads;
-use crate::{HostCpu, Input, RenderError};
+use crate::{Acceleration, HostCpu, Input, RenderError};
 
 const FIELD: &str = "spec.domain.cpu.dedicatedCpuPlacement";
 const NUMA_FIELD: &str = "spec.domain.cpu.numa.guestMappingPassthrough";
@@ -203,7 +203,12 @@ impl Free {
 }
 
 impl Pinning {
-    pub(crate) fn render(&self) -> Element {
+    /// Nothing for an emulated guest: libvirt does not know which thread runs which of its virtual CPUs, and
+    /// refuses to pin them. They share all CPUs of the pod.
+    pub(crate) fn render(&self, acceleration: Acceleration) -> Option<Element> {
+        if acceleration == Acceleration::Emulation {
+            return None;
+        }
         let vcpus = self.vcpus.iter().enumerate().map(|(id, cpu)| {
             Element::new("vcpupin")
                 .attr("vcpu", id)
@@ -222,16 +227,17 @@ impl Pinning {
                 .attr("scheduler", "fifo")
                 .attr("priority", REALTIME_PRIORITY)
         });
-        Element::new("cputune")
-            .children(vcpus)
-            .children(emulator)
-            .children(io_threads)
-            .children(realtime)
+        let tuning = Element::new("cputune").children(vcpus).children(emulator);
+        Some(tuning.children(io_threads).children(realtime))
     }
 
     /// The host's CPUs of the emulator's threads, if they have some of their own.
-    pub(crate) fn emulator(&self) -> &[u32] {
-        &self.emulator
+    pub(crate) fn emulator(&self, acceleration: Acceleration) -> &[u32] {
+        match acceleration {
+            Acceleration::Kvm => &self.emulator,
+            // QEMU's threads for virtual CPUs are where the others are.
+            Acceleration::Emulation => &[],
+        }
     }
 
     /// The virtual CPUs on each cell of the host.
@@ -310,6 +316,19 @@ mod tests {
             &[0, 1],
             "spec.domain.cpu.dedicatedCpuPlacement: the pod has 2 CPUs of its own, the guest needs 3",
         );
+    }
+
+    #[test]
+    fn threads_of_an_emulated_guest_are_not_pinned() {
+        let isolated = Demand {
+            emulator: 1,
+            ..demand(2, 1)
+        };
+        let pinning = pin(&isolated, &host(&[0, 1, 2])).unwrap();
+        assert!(pinning.render(Acceleration::Kvm).is_some());
+        assert_eq!(pinning.emulator(Acceleration::Kvm), [2]);
+        assert!(pinning.render(Acceleration::Emulation).is_none());
+        assert_eq!(pinning.emulator(Acceleration::Emulation), [0_u32; 0]);
     }
 
     #[test]

@@ -22,6 +22,10 @@ pub enum NodeError {
         #[source]
         source: io::Error,
     },
+    #[error("reserve CPU {cpu}: this host has {all}")]
+    ReservedCpu { cpu: u32, all: String },
+    #[error("reserve all CPUs of this host, {all}: leave at least one for pods")]
+    AllCpusReserved { all: String },
     #[error("register node {name} at the API server")]
     Register {
         name: String,

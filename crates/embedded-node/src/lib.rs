@@ -11,6 +11,7 @@
 
 mod affinity;
 mod container;
+mod cpus;
 mod devices;
 mod disk;
 mod documents;

@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     NodeError,
     devices::{Amounts, Devices},
-    disk::Disk,
     node::{NodeSettings, Shared},
     repeated::Failures,
 };
@@ -33,12 +32,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const MAX_PODS: u32 = 110;
 
 /// Creates or updates the Node and its lease.
-pub(crate) async fn register(
-    settings: &NodeSettings,
-    devices: &Devices,
-    disk: &Disk,
-    port: u16,
-) -> Result<(), NodeError> {
+pub(crate) async fn register(shared: &Shared, port: u16) -> Result<(), NodeError> {
+    let settings = &shared.settings;
     let failed = |source| NodeError::Register {
         name: settings.node_name.clone(),
         source,
@@ -60,8 +55,10 @@ pub(crate) async fn register(
         }
         Err(error) => return Err(failed(error)),
     }
-    write_status(settings, disk, port).await.map_err(failed)?;
-    write_devices(settings, devices).await.map_err(failed)?;
+    write_status(shared, port).await.map_err(failed)?;
+    write_devices(settings, &shared.devices)
+        .await
+        .map_err(failed)?;
     write_lease(settings).await.map_err(failed)
 }
 
@@ -99,8 +96,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
         let known = shared.node.get(&key);
         // A user deleted the Node; without it no pod is bound.
         if known.is_none()
-            && let Err(error) =
-                register(&shared.settings, &shared.devices, &shared.disk, port).await
+            && let Err(error) = register(&shared, port).await
         {
             let error = error_chain(&error);
             tracing::warn!(error, "deleted node cannot be registered again");
@@ -108,14 +104,14 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
     }
 }
 
-async fn write_status(settings: &NodeSettings, disk: &Disk, port: u16) -> Result<(), WriteError> {
+async fn write_status(shared: &Shared, port: u16) -> Result<(), WriteError> {
+    let settings = &shared.settings;
     let api = Api::<Node>::all(settings.client.clone());
     let key = Key::new("", settings.node_name.as_str());
     let now = settings.clock.now();
-    let resources = resources();
     let status = json!({
-        "capacity": resources,
-        "allocatable": resources,
+        "capacity": resources(shared.cpus.capacity()),
+        "allocatable": resources(shared.cpus.allocatable()),
         "addresses": [
             {"type": "InternalIP", "address": settings.address},
             {"type": "Hostname", "address": settings.node_name},
@@ -129,7 +125,7 @@ async fn write_status(settings: &NodeSettings, disk: &Disk, port: u16) -> Result
             "message": "the node runs pods",
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
-        }, disk.condition(now)],
+        }, shared.disk.condition(now)],
     });
     let parameters = PatchParams {
         field_manager: Some(MANAGER.into()),
@@ -268,8 +264,7 @@ fn labels(settings: &NodeSettings) -> BTreeMap<String, String> {
     labels
 }
 
-fn resources() -> BTreeMap<String, String> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+fn resources(cpus: usize) -> BTreeMap<String, String> {
     let memory = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text
             .lines()
@@ -279,7 +274,7 @@ fn resources() -> BTreeMap<String, String> {
             .map(|kilobytes| format!("{kilobytes}Ki"))
     });
     [
-        ("cpu", processors.to_string()),
+        ("cpu", cpus.to_string()),
         ("memory", memory.unwrap_or_else(|| "0".into())),
         ("pods", MAX_PODS.to_string()),
     ]

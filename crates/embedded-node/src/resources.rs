@@ -32,6 +32,7 @@ pub(crate) fn for_kernel(container: &Container) -> Result<Resources, Failure> {
                 .unwrap_or(i64::MAX)
                 .max(MIN_QUOTA)
         }),
+        cpus: None,
         memory_bytes: memory.map(|bytes| i64::try_from(bytes.units()).unwrap_or(i64::MAX)),
         pids: None,
     })

@@ -38,6 +38,9 @@ pub struct Settings {
     /// Parent of all pods' cgroups, for example `/ferrovirt`; unique per node root.
     pub cgroup_parent: String,
     pub resolver: Resolver,
+    /// CPUs that no container has for itself. Without them, all containers share all CPUs; with them,
+    /// containers of guaranteed pods get CPUs of their own.
+    pub reserved_cpus: Option<Vec<u32>>,
     /// The longest time until a volume has a change of a config map or secret; usually [`VOLUME_REFRESH`].
     pub volume_refresh: Duration,
 }

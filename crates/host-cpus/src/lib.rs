@@ -1,20 +1,37 @@
-//! The CPUs that a pod may use, and how the host groups them, from the kernel's description.
+//! CPUs of the host and how it groups them, from the kernel's description; lists of CPUs as the kernel
+//! writes them.
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
-use domain_xml::{HostCell, HostCpu};
-
 /// The kernel's description of CPUs and NUMA cells.
-pub(crate) const SYSTEM: &str = "/sys/devices/system";
+pub const SYSTEM: &str = "/sys/devices/system";
+
+/// A CPU of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cpu {
+    pub id: u32,
+    /// The lowest of the CPUs that share its core.
+    pub core: u32,
+    /// Its NUMA cell.
+    pub cell: u32,
+}
+
+/// A NUMA cell of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    pub id: u32,
+    /// Distance of other cells, by cell.
+    pub distances: BTreeMap<u32, u32>,
+}
 
 /// The most CPUs that are looked at.
 const MAX_CPUS: u32 = 4096;
 
 /// The given CPUs, with core and cell. Without NUMA, all are in cell 0.
-pub(crate) fn cpus(allowed: &str, system: &Path) -> io::Result<Vec<HostCpu>> {
+pub fn cpus(allowed: &str, system: &Path) -> io::Result<Vec<Cpu>> {
     let cells = cells_of_cpus(system)?;
     let ids = parse_list(allowed)?;
-    let cpu = |id: u32| HostCpu {
+    let cpu = |id: u32| Cpu {
         id,
         core: first_sibling(system, id).unwrap_or(id),
         cell: cells.get(&id).copied().unwrap_or(0),
@@ -23,7 +40,7 @@ pub(crate) fn cpus(allowed: &str, system: &Path) -> io::Result<Vec<HostCpu>> {
 }
 
 /// The host's NUMA cells with their distances; none if the kernel has no NUMA.
-pub(crate) fn cells(system: &Path) -> io::Result<Vec<HostCell>> {
+pub fn cells(system: &Path) -> io::Result<Vec<Cell>> {
     let ids = cell_ids(system)?;
     let cell = |id: &u32| {
         let path = system.join(format!("node/node{id}/distance"));
@@ -31,7 +48,7 @@ pub(crate) fn cells(system: &Path) -> io::Result<Vec<HostCell>> {
         let values = text
             .split_whitespace()
             .map_while(|value| value.parse().ok());
-        HostCell {
+        Cell {
             id: *id,
             distances: ids.iter().copied().zip(values).collect(),
         }
@@ -65,7 +82,7 @@ fn first_sibling(system: &Path, cpu: u32) -> Option<u32> {
 }
 
 /// Reads a list such as `0-3,8`.
-fn parse_list(text: &str) -> io::Result<Vec<u32>> {
+pub fn parse_list(text: &str) -> io::Result<Vec<u32>> {
     let bad = || {
         let message = format!("{text:?} is not a list of CPUs");
         io::Error::new(io::ErrorKind::InvalidData, message)
@@ -81,6 +98,26 @@ fn parse_list(text: &str) -> io::Result<Vec<u32>> {
         all.extend(first..=last);
     }
     Ok(all)
+}
+
+/// Writes ascending CPUs as the kernel does, such as `0-3,8`.
+pub fn list(cpus: impl IntoIterator<Item = u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(cpu) => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let text = |(first, last): (u32, u32)| {
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        }
+    };
+    let ranges: Vec<String> = ranges.into_iter().map(text).collect();
+    ranges.join(",")
 }
 
 #[cfg(test)]
@@ -109,7 +146,7 @@ mod tests {
             ("cpu/cpu3/topology/thread_siblings_list", "3\n"),
         ]);
         let found = cpus("2-3\n", root.path()).unwrap();
-        let cpu = |id, core, cell| HostCpu { id, core, cell };
+        let cpu = |id, core, cell| Cpu { id, core, cell };
         assert_eq!(found, [cpu(2, 0, 0), cpu(3, 3, 1)]);
         let cells = cells(root.path()).unwrap();
         assert_eq!(cells[1].distances, [(0, 21), (1, 10)].into());
@@ -118,7 +155,7 @@ mod tests {
     #[test]
     fn host_without_numa_has_one_cell() {
         let root = host(&[]);
-        let cpu = HostCpu {
+        let cpu = Cpu {
             id: 5,
             core: 5,
             cell: 0,
@@ -128,9 +165,16 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_read_or_refused() {
-        assert_eq!(parse_list("0-2,7\n").unwrap(), [0, 1, 2, 7]);
-        assert_eq!(parse_list("\n").unwrap(), [0_u32; 0]);
+    fn lists_are_read_and_written_or_refused() {
+        for (text, cpus) in [
+            ("0-2,7", &[0, 1, 2, 7][..]),
+            ("0,2", &[0, 2]),
+            ("4-5", &[4, 5]),
+            ("", &[]),
+        ] {
+            assert_eq!(parse_list(&format!("{text}\n")).unwrap(), cpus);
+            assert_eq!(list(cpus.iter().copied()), text);
+        }
         for bad in ["a", "3-1", "0-4000000000", "1-"] {
             assert!(parse_list(bad).is_err(), "{bad}");
         }

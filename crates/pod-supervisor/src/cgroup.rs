@@ -1,8 +1,8 @@
 //! Control groups of version 1 and 2 through their files: enter, list, kill, remove, count OOM
-//! kills.
+//! kills, choose CPUs.
 //!
-//! A path means the same group in every hierarchy. `libcontainer` writes the limits; nothing here
-//! sets one.
+//! A path means the same group in every hierarchy. `libcontainer` writes the limits of a new container;
+//! only its CPUs change later.
 
 use std::{
     fs, io,
@@ -128,6 +128,28 @@ pub(crate) fn oom_kills(path: &str) -> u64 {
             line.trim().parse::<u64>().ok()
         })
         .sum()
+}
+
+/// Moves the groups directly in `path` to the CPUs, as a list of the kernel, that `cpus` returns for a group's name.
+pub fn set_cpus<'a>(path: &str, cpus: impl Fn(&str) -> &'a str) -> io::Result<()> {
+    for hierarchy in hierarchies()? {
+        if hierarchy.version == Version::V1 && !hierarchy.has("cpuset") {
+            continue;
+        }
+        for dir in children(&hierarchy.dir(path)) {
+            let Some(name) = dir.file_name().and_then(|name| name.to_str()) else {
+                continue;
+            };
+            let (file, wanted) = (dir.join("cpuset.cpus"), cpus(name));
+            match fs::read_to_string(&file) {
+                Ok(current) if current.trim() != wanted => fs::write(&file, wanted)?,
+                // The group has ended, or this hierarchy of version 2 does not have the controller.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Hierarchy {

@@ -131,6 +131,9 @@ pub struct Resources {
     pub cpu_shares: Option<u64>,
     /// Microseconds per period of 100 ms.
     pub cpu_quota: Option<i64>,
+    /// The CPUs on which it starts, such as `0-3,8`; all if `None`.
+    #[serde(default)]
+    pub cpus: Option<String>,
     pub memory_bytes: Option<i64>,
     pub pids: Option<i64>,
 }

@@ -164,6 +164,9 @@ fn resources(spec: &ContainerSpec, nodes: &[Node<'_>]) -> Value {
         cpu["quota"] = quota.into();
         cpu["period"] = 100_000.into();
     }
+    if let Some(cpus) = &wanted.cpus {
+        cpu["cpus"] = cpus.as_str().into();
+    }
     if cpu != json!({}) {
         resources["cpu"] = cpu;
     }

@@ -1,6 +1,6 @@
 //! The command line of `ferrovirt`.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -29,6 +29,20 @@ pub enum Command {
 /// Checks a value of `--name`.
 fn server_name(text: &str) -> anyhow::Result<String> {
     ServerName::parse(text).map(|_| text.to_owned())
+}
+
+/// The value of `--reserved-cpus`, as the kernel writes lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuList(pub Vec<u32>);
+
+impl FromStr for CpuList {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let cpus = host_cpus::parse_list(text)?;
+        anyhow::ensure!(!cpus.is_empty(), "name at least one processor");
+        Ok(Self(cpus))
+    }
 }
 
 #[derive(Debug, Clone, Args)]
@@ -72,6 +86,10 @@ pub struct Up {
     /// Run guests by software emulation even where KVM works
     #[arg(long)]
     pub emulation: bool,
+    /// Processors for the host and for containers that share, such as 0 or 0-1: containers of guaranteed pods, and so
+    /// guests with `dedicatedCpuPlacement`, get others for themselves. Without it, all containers share all processors
+    #[arg(long, value_name = "LIST")]
+    pub reserved_cpus: Option<CpuList>,
     /// Directory whose files may be disks of `hostDisk` volumes; may be repeated. Without it there are none
     #[arg(long = "host-disks", value_name = "DIR")]
     pub host_disks: Vec<PathBuf>,

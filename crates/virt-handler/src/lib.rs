@@ -16,7 +16,6 @@ mod capabilities;
 mod devices;
 mod failure_log;
 mod guest;
-mod host_cpus;
 pub mod launcher;
 mod metrics;
 mod migration;

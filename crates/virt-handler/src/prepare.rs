@@ -27,7 +27,6 @@ use rustix::fs::{Mode, OFlags};
 use crate::{
     capabilities::Capabilities,
     guest::{Attached, PreparedStatus, grace_seconds, pauses_agent_probes},
-    host_cpus,
     launcher::{Peer, Right},
     pods_dir::{PodUid, PodsDir},
     volumes::{self, Claims},
@@ -213,7 +212,17 @@ fn host_cpus(
     }
     let system = Path::new(host_cpus::SYSTEM);
     let cpus = host_cpus::cpus(&peer.allowed_cpus()?, system)?;
-    Ok((cpus, host_cpus::cells(system)?))
+    let cpus = cpus.into_iter().map(|cpu| HostCpu {
+        id: cpu.id,
+        core: cpu.core,
+        cell: cpu.cell,
+    });
+    let cells = host_cpus::cells(system)?;
+    let cells = cells.into_iter().map(|cell| HostCell {
+        id: cell.id,
+        distances: cell.distances,
+    });
+    Ok((cpus.collect(), cells.collect()))
 }
 
 /// Observes the pod's interfaces, plans its network and applies the plan, in the pod's namespace.

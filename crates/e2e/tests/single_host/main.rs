@@ -13,6 +13,7 @@ mod clones;
 mod crashes;
 mod database;
 mod debian;
+mod dedicated_cpus;
 mod exports;
 mod failpoints;
 mod hostile_tenant;

@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 
 use image_store::Image;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use pod_supervisor::model::{Access, ContainerSpec, MessageSource, RestartPolicy, Stdin};
+use pod_supervisor::model::{
+    Access, ContainerSpec, MessageSource, Resources, RestartPolicy, Stdin,
+};
 use reasons::Reason;
 
 use crate::{
@@ -40,6 +42,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) image: &'a Image,
     pub(crate) volumes: &'a Volumes,
     pub(crate) allocation: &'a Allocation,
+    /// The CPUs on which it starts; all if `None`.
+    pub(crate) cpus: Option<&'a str>,
     pub(crate) pod_dir: &'a Path,
     pub(crate) restart: RestartPolicy,
 }
@@ -113,7 +117,10 @@ pub(crate) fn render(parts: &Parts<'_>) -> Result<ContainerSpec, Failure> {
         ]
         .concat(),
         security: security(&own, &pods)?,
-        resources: resources::for_kernel(container)?,
+        resources: Resources {
+            cpus: parts.cpus.map(ToOwned::to_owned),
+            ..resources::for_kernel(container)?
+        },
         rlimits: vec![],
         oom_score: resources::oom_score(parts.facts.pod, container, parts.facts.allocatable),
         termination_message_path: container

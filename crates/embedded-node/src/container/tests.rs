@@ -52,6 +52,7 @@ fn rendered(container: &Value, pod_security: &Value) -> Result<ContainerSpec, Fa
         container: &container,
         image: &image,
         volumes: &volumes,
+        cpus: None,
         allocation: &Allocation::default(),
         pod_dir: Path::new("/pod"),
         restart: RestartPolicy::Never,

@@ -16,6 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Endpoint, NodeError, Settings,
+    cpus::{self, Cpus},
     devices::Devices,
     disk::{self, Disk},
     endpoint::{self, LogReaders},
@@ -75,6 +76,7 @@ impl EmbeddedNode {
                 dir: settings.root.clone(),
                 source,
             })?;
+        let cpus = Cpus::open(&settings.root, settings.reserved_cpus.as_deref())?;
         let client = settings.client.clone();
         let (recorder, task) = reconcile::recorder(client.clone(), "kubelet", settings.clock);
         let (storage_recorder, storage_task) =
@@ -102,6 +104,7 @@ impl EmbeddedNode {
             policies: Policies::new(leased),
             node_changed: watch::Sender::new(()),
             devices,
+            cpus,
             slots: Slots::default(),
             disk: Disk::default(),
             log_readers: LogReaders::default(),
@@ -142,9 +145,7 @@ impl EmbeddedNode {
         let registered = tokio::select! {
             () = stop.cancelled() => Ok(()),
             registered = registration::register(
-                &shared.settings,
-                &shared.devices,
-                &shared.disk,
+                &shared,
                 port,
             ) => registered,
         };
@@ -155,6 +156,7 @@ impl EmbeddedNode {
             tasks.wait().await;
             return Err(error);
         }
+        tasks.spawn(cpus::run(Arc::clone(&shared), stop.clone()));
         tasks.spawn(disk::run(Arc::clone(&shared), stop.clone()));
         tasks.spawn(registration::renew(Arc::clone(&shared), port, stop.clone()));
         let dns = services::open(&shared).await;

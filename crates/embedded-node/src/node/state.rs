@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    cpus::Cpus,
     devices::Devices,
     disk::Disk,
     endpoint::LogReaders,
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     /// Notifies of changes that a waiting pod may need: the node, a claim or free capacity.
     pub(crate) node_changed: watch::Sender<()>,
     pub(crate) devices: Devices,
+    pub(crate) cpus: Cpus,
     pub(crate) slots: Slots,
     pub(crate) disk: Disk,
     pub(crate) log_readers: LogReaders,
@@ -108,6 +110,7 @@ impl Shared {
         };
         schedule::obstacle(pod, &node)
             .or_else(|| self.devices.obstacle(pod))
+            .or_else(|| self.cpus.obstacle(pod))
             .or_else(|| self.disk.obstacle())
             .map(Obstacle::Unschedulable)
             .or_else(|| storage::obstacle(self, pod))

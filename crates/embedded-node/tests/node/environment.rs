@@ -39,6 +39,8 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, runtime::Runtime, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+/// A CPU that every host has.
+pub(crate) const RESERVED_CPU: u32 = 0;
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 /// Kills pods without a grace period.
 pub(crate) const AT_ONCE: Stopping<'_> = Stopping {
@@ -335,6 +337,7 @@ impl Environment {
                 searches: vec![],
             },
             volume_refresh: self.volume_refresh,
+            reserved_cpus: Some(vec![RESERVED_CPU]),
         };
         let node = EmbeddedNode::new(settings).unwrap();
         let stop = CancellationToken::new();

@@ -179,7 +179,7 @@ fn run_pods_with_claims(env: &Environment) {
                 "volumeMounts": [mount("map"), mount("empty"), mount("memory"), mount("own"),
                     mount("data")],
                 "volumeDevices": [{"name": "disk", "devicePath": "/dev/disk"}],
-                "resources": {"limits": {"example.com/null": "1"}},
+                "resources": {"limits": {"example.com/null": "1", "cpu": "1", "memory": "64Mi"}},
             }],
         }),
     );

@@ -6,6 +6,7 @@
     reason = "helpers of tests may panic as tests do"
 )]
 
+mod cpus;
 mod devices;
 mod disk;
 mod environment;

@@ -337,6 +337,7 @@ fn container_is_confined() {
     container.resources = Resources {
         cpu_shares: Some(100),
         cpu_quota: Some(50_000),
+        cpus: Some("0".into()),
         memory_bytes: Some(64 << 20),
         pids: Some(20),
     };
@@ -352,6 +353,7 @@ fn container_is_confined() {
         "CapBnd:\t0000000000000000",
         "NoNewPrivs:\t1",
         "Seccomp:\t2",
+        "Cpus_allowed_list:\t0\n",
         "/dev/null2\n",
         "Read-only file system",
         "F content\n",

@@ -84,6 +84,7 @@ async fn run(
         labels: std::collections::BTreeMap::new(),
         cgroup_parent: host.state.cgroup(),
         resolver: resolver(),
+        reserved_cpus: host.flags.reserved_cpus.clone().map(|cpus| cpus.0),
         volume_refresh: VOLUME_REFRESH,
     })?;
     let (stop, all) = (stop.clone(), stop.clone());

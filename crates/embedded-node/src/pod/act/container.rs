@@ -15,6 +15,7 @@ use reasons::Reason;
 use crate::{
     Addresses, Failure,
     container::{self, Kind},
+    cpus,
     devices::{self, Allocation},
     documents::{self, Documents},
     environment::Facts,
@@ -56,11 +57,15 @@ pub(crate) async fn start(shared: Arc<Shared>, mut start: StartContainer) -> Res
     failpoints::after("embedded-node/pod/allocate-devices");
     let dir = start.dir.clone();
     let rendered = tokio::task::spawn_blocking(move || {
-        let surroundings = Surroundings {
-            allocation: &allocation,
-            services: &services,
-        };
-        panics::catch(|| render(&shared, &start, surroundings))
+        panics::catch(|| {
+            let cpus = cpus(&shared, &start)?;
+            let surroundings = Surroundings {
+                allocation: &allocation,
+                services: &services,
+                cpus: cpus.as_deref(),
+            };
+            render(&shared, &start, surroundings)
+        })
     })
     .await
     .map_err(|error| Failure::of(CREATE_FAILED, "render the container", &error))?
@@ -83,6 +88,19 @@ struct Surroundings<'a> {
     allocation: &'a Allocation,
     /// The environment variables of services.
     services: &'a BTreeMap<String, String>,
+    cpus: Option<&'a str>,
+}
+
+/// The CPUs of the container, which all others have left.
+fn cpus(shared: &Shared, start: &StartContainer) -> Result<Option<String>, Failure> {
+    let own = shared.cpus.of_container(&start.pod, &start.container)?;
+    if own.is_some() {
+        cpus::keep_apart(shared).map_err(|error| {
+            Failure::of(CREATE_FAILED, "move other containers to other CPUs", &error)
+        })?;
+    }
+    failpoints::after("embedded-node/pod/allocate-cpus");
+    Ok(own)
 }
 
 /// Renders the container and records its image in the pod's directory.
@@ -106,6 +124,7 @@ fn render(
         image: &start.image,
         volumes: &start.volumes,
         allocation: surroundings.allocation,
+        cpus: surroundings.cpus,
         pod_dir: &start.dir,
         restart: spec.map_or(model::RestartPolicy::Never, |spec| {
             container::restart_policy(spec, &start.container, start.kind)

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 use pod_supervisor::cgroup;
 
 use super::{super::plan::Remains, KILL_FAILED, blocking};
-use crate::{Failure, node::Shared, storage, teardown, volumes};
+use crate::{Failure, cpus, node::Shared, storage, teardown, volumes};
 
 /// Removes the pod's resources until only `goal` remains.
 pub(crate) async fn tear_down(
@@ -34,6 +34,11 @@ pub(crate) async fn tear_down(
             failpoints::after("embedded-node/pod/give-back-volumes");
             shared.devices.release(&uid, &dir)?;
             failpoints::after("embedded-node/pod/release-devices");
+            if shared.cpus.release(&uid)? {
+                failpoints::after("embedded-node/pod/release-cpus");
+                shared.node_changed.send_replace(());
+                cpus::keep_apart(&shared)?;
+            }
             if goal == Remains::Nothing && dir.exists() {
                 fs::remove_dir_all(&dir)?;
                 failpoints::after("embedded-node/pod/remove-files");
