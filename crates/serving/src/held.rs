@@ -128,14 +128,20 @@ mod tests {
 
     #[tokio::test]
     async fn part_keeps_no_memory_but_its_own() {
-        struct Large(std::sync::Arc<()>, Vec<u8>);
+        struct Large {
+            bytes: Vec<u8>,
+            _counted: std::sync::Arc<()>,
+        }
         impl AsRef<[u8]> for Large {
             fn as_ref(&self) -> &[u8] {
-                &self.1
+                &self.bytes
             }
         }
         let counted = std::sync::Arc::new(());
-        let data = Large(std::sync::Arc::clone(&counted), vec![b'a'; 3 * PART]);
+        let data = Large {
+            bytes: vec![b'a'; 3 * PART],
+            _counted: std::sync::Arc::clone(&counted),
+        };
         let mut body = hold(Body::from(Bytes::from_owner(data)), ());
         let part = body.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(part.len(), PART);

@@ -222,25 +222,7 @@ fn matches(list: &mut Message, one: &Match) {
             protocol,
             first,
             last,
-        } => {
-            meta(list, META_TRANSPORT);
-            compare(
-                list,
-                Comparison::Equal,
-                &[match protocol {
-                    Transport::Tcp => 6,
-                    Transport::Udp => 17,
-                    Transport::Sctp => 132,
-                }],
-            );
-            payload(list, BASE_TRANSPORT, 2, 2);
-            if first == last {
-                compare(list, Comparison::Equal, &first.to_be_bytes());
-            } else {
-                compare(list, Comparison::AtLeast, &first.to_be_bytes());
-                compare(list, Comparison::AtMost, &last.to_be_bytes());
-            }
-        }
+        } => destination_ports(list, *protocol, [*first, *last]),
         Match::DestinationIsLocal => {
             expression(list, "fib", |data| {
                 data.big_endian(1, REGISTER_1);
@@ -305,6 +287,23 @@ fn matches(list: &mut Message, one: &Match) {
             payload(list, BASE_TRANSPORT, 0, 1);
             compare(list, Comparison::Equal, &[ROUTER_ADVERTISEMENT]);
         }
+    }
+}
+
+fn destination_ports(list: &mut Message, protocol: Transport, [first, last]: [u16; 2]) {
+    let number = match protocol {
+        Transport::Tcp => 6,
+        Transport::Udp => 17,
+        Transport::Sctp => 132,
+    };
+    meta(list, META_TRANSPORT);
+    compare(list, Comparison::Equal, &[number]);
+    payload(list, BASE_TRANSPORT, 2, 2);
+    if first == last {
+        compare(list, Comparison::Equal, &first.to_be_bytes());
+    } else {
+        compare(list, Comparison::AtLeast, &first.to_be_bytes());
+        compare(list, Comparison::AtMost, &last.to_be_bytes());
     }
 }
 
