@@ -148,7 +148,7 @@ mod tests {
         if !argument.get_action().takes_values() {
             return vec![flag];
         }
-        let values = ["example", "127.0.0.9:1", "json"].map(OsString::from);
+        let values = ["example", "127.0.0.9:1", "json", "0-1"].map(OsString::from);
         let mut examples = values.map(|value| vec![flag.clone(), value]).into_iter();
         examples
             .find(|example| parse(&[&["up".into()], &example[..]].concat()).is_some())
