@@ -133,7 +133,9 @@ async fn grow(cluster: &mut TestCluster, failpoint: &str) {
         matches!(&sizes[..], [size] if size.starts_with("vcpus=2,")),
         "{sizes:?}"
     );
-    let moved = json!({"startTimestamp": START, "completed": true});
+    let moved = json!({
+        "startTimestamp": START, "completed": true, "endTimestamp": cluster.now().to_string(),
+    });
     report(cluster, "a", moved).await;
     cluster.advance(Duration::from_secs(30)).await;
     // It has succeeded once the guest has what it moved for; no other one begins meanwhile.
