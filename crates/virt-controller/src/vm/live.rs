@@ -13,11 +13,10 @@ use kubevirt_api::vmi_status::{
     VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Condition,
     VirtualMachineInstancePhase as Phase,
 };
-use model::Topology;
+use model::{MEMORY_CHANGED, Topology};
 use serde_json::{Map, Value, json};
 
 use crate::merge_patch::in_place_of;
-use crate::view::MEMORY_CHANGED;
 
 pub(super) const SOCKETS: &str = "template.spec.domain.cpu.sockets";
 pub(super) const MEMORY: &str = "template.spec.domain.memory.guest";
