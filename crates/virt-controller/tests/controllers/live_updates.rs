@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::cluster::TestCluster;
 use super::instancetypes;
-use super::migrations::{migrations, report, wait_for_phase};
+use super::migrations::{migrations, ready_to_move, report, wait_for_phase};
 use super::workload_updates::{all_migrations, install};
 
 const START: &str = "2026-11-21T12:00:05Z";
@@ -195,6 +195,26 @@ async fn move_ends_when_its_change_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn change_waits_visibly_while_the_guest_moves() {
+    let cluster = with_guest(true).await;
+    ready_to_move(&cluster, "m").await;
+    report(&cluster, "a", json!({"startTimestamp": START})).await;
+    wait_for_phase(&cluster, "m", "Running").await;
+    change_sockets(&cluster, 2).await;
+    wait_for_condition(&cluster, "ChangePending", Some("True")).await;
+    let (_, message) = condition(&cluster, "ChangePending").await.unwrap();
+    assert!(message.contains("the guest is migrating"), "{message}");
+    assert_eq!(condition(&cluster, "RestartRequired").await, None);
+    assert_eq!(sockets(&cluster, "a").await, Some(1));
+    let failed = json!({"completed": true, "failed": true, "failureReason": "no room"});
+    report(&cluster, "a", failed).await;
+    wait_for_condition(&cluster, "HotVCPUChange", Some("True")).await;
+    wait_for_condition(&cluster, "ChangePending", None).await;
+    assert_eq!(sockets(&cluster, "a").await, Some(2));
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_method_the_change_waits_for_a_migration() {
     let cluster = with_guest(true).await;
     install(&cluster, json!({"workloadUpdateMethods": ["Evict"]})).await;
@@ -273,6 +293,23 @@ async fn nodes_of_the_guest_follow_and_take_effect_later() {
     cluster.advance(HOUR).await;
     assert_eq!(all_migrations(&cluster).await.len(), 0);
     assert_eq!(condition(&cluster, "RestartRequired").await, None);
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_to_a_missing_instance_type_needs_a_restart() {
+    let cluster = TestCluster::new().await;
+    let kind = "VirtualMachineInstancetype";
+    let small = instancetypes::instancetype(kind, "small", 1);
+    instancetypes::create(&cluster, small).await;
+    let choice = |name: &str| json!({"instancetype": {"name": name, "kind": kind}});
+    instancetypes::create_vm(&cluster, instancetypes::sized("a", &choice("small"))).await;
+    equip_guest(&cluster, true).await;
+    for (name, expected) in [("missing", Some("True")), ("small", None)] {
+        cluster.patch_vm("a", json!({"spec": choice(name)})).await;
+        wait_for_condition(&cluster, "RestartRequired", expected).await;
+        assert_eq!(sockets(&cluster, "a").await, Some(1));
+    }
     cluster.end().await;
 }
 
