@@ -1,7 +1,7 @@
 //! Whether the whole state of a running guest can be saved, so that it goes on in another pod.
 
 use kubevirt_api::VirtualMachineInstance;
-use model::{Binding, Guest, Target, VolumeSource};
+use model::{Binding, Growth, Guest, Target, VolumeSource};
 
 type Check = fn(&Guest<'_>) -> Option<String>;
 
@@ -22,7 +22,8 @@ const CHECKS: [Check; 9] = [
 pub fn obstacle(vmi: &VirtualMachineInstance) -> Option<String> {
     let guest = Guest::of(vmi);
     let found = CHECKS.iter().find_map(|check| check(&guest));
-    found.or_else(|| plugged(vmi))
+    let size = || Growth::of(vmi).obstacle_to_saving().map(str::to_owned);
+    found.or_else(|| plugged(vmi)).or_else(size)
 }
 
 fn host_devices(guest: &Guest<'_>) -> Option<String> {
@@ -218,6 +219,12 @@ mod tests {
                 Some("this version cannot suspend a guest with dedicated"),
             ),
             (none.clone(), &empty, hot, Some("volume h was attached")),
+            (
+                none.clone(),
+                &empty,
+                json!({"/metadata/annotations": {"ferrovirt.io/memory-changed": "true"}}),
+                Some("the memory of the guest was changed"),
+            ),
         ] {
             let message = found(&devices, volumes, &rest);
             match expected {

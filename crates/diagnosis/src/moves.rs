@@ -1,10 +1,12 @@
 //! Guests that run and could not be moved to another pod.
 
 use kubevirt_api::{
+    annotations,
     conditions::{self, Condition as _},
     migration::MigrationAbortStatus,
     vmi_status::VirtualMachineInstanceConditionType as Type,
 };
+use model::GuestSize;
 use reasons::Reason;
 
 use crate::{Finding, Observed};
@@ -68,6 +70,11 @@ pub(crate) fn change_waits(observed: &Observed) -> Vec<Finding> {
     if is_moving || observed.is_final() {
         return Vec::new();
     }
+    // The VM needs a restart, and says so.
+    let mobility = observed.condition(&Type::LiveMigratable);
+    if mobility.is_some_and(|one| one.status() == conditions::FALSE) {
+        return Vec::new();
+    }
     let changes = [
         (Type::HotVCPUChange, "processors"),
         (Type::HotMemoryChange, "memory"),
@@ -76,36 +83,79 @@ pub(crate) fn change_waits(observed: &Observed) -> Vec<Finding> {
         let shown = observed.condition(kind);
         shown.is_some_and(|one| one.status() == conditions::TRUE)
     });
+    let (how, next) = way_of_change(observed);
     let found = pending.map(|(kind, what)| {
-        Finding::new(format!(
-            "The VM has other {what} now. The guest gets them in another pod: it moves there by itself \
-             if spec.workloadUpdateStrategy of the KubeVirt object has the method LiveMigrate, or by request"
-        ))
-        .evidence(
-            observed.vmi_object(),
-            format!("status.conditions[{}]", kind.as_str()),
-            conditions::TRUE,
-        )
-        .next(observed.virtctl(&format!("migrate {} --watch", observed.name)))
+        Finding::new(format!("The VM has other {what} now. {how}"))
+            .evidence(
+                observed.vmi_object(),
+                format!("status.conditions[{}]", kind.as_str()),
+                conditions::TRUE,
+            )
+            .next(next.clone())
     });
     found.collect()
 }
 
+/// How the guest gets the change, and the next command.
+fn way_of_change(observed: &Observed) -> (String, String) {
+    if has_room(observed) {
+        let how =
+            "The pod of the guest has room for it: virt-handler of the node makes the change there";
+        let next = observed.kubectl(&format!("describe vmi {}", observed.name));
+        return (how.to_owned(), next);
+    }
+    let status = observed.own_vmi().and_then(|vmi| vmi.status.as_ref());
+    let leaves = status.and_then(|status| status.evacuation_node_name.as_deref());
+    if let Some(node) = leaves.filter(|node| !node.is_empty()) {
+        let how = format!("The guest gets it in another pod, but has to leave node {node} first");
+        let next = observed.kubectl("get virtualmachineinstancemigrations");
+        return (how, next);
+    }
+    let next = observed.virtctl(&format!("migrate {} --watch", observed.name));
+    let how = match last_failure(observed) {
+        Some((place, why)) => format!(
+            "The guest gets it in another pod, but its last migration, to {place}, has failed: {why}. It moves \
+             again after a while if spec.workloadUpdateStrategy of the KubeVirt object has the method \
+             LiveMigrate, or by request"
+        ),
+        None => "The guest gets it in another pod: it moves there by itself if spec.workloadUpdateStrategy of \
+                 the KubeVirt object has the method LiveMigrate, or by request"
+            .to_owned(),
+    };
+    (how, next)
+}
+
+/// Whether the guest gets what it lacks in the pod that it has.
+fn has_room(observed: &Observed) -> bool {
+    let all = observed
+        .pod()
+        .and_then(|pod| pod.metadata.annotations.as_ref());
+    let made_for = all.and_then(|all| GuestSize::parse(all.get(annotations::GUEST_SIZE)?));
+    let wanted = observed.own_vmi().map(GuestSize::wanted);
+    made_for
+        .zip(wanted)
+        .is_some_and(|(made_for, wanted)| made_for.covers(wanted))
+}
+
+/// To which place the last migration failed, and why.
+fn last_failure(observed: &Observed) -> Option<(&str, &str)> {
+    let status = observed.own_vmi()?.status.as_ref()?;
+    let state = status.migration_state.as_ref()?;
+    let was_cancelled = state.abort_status == Some(MigrationAbortStatus::Succeeded);
+    if state.failed != Some(true) || was_cancelled || observed.is_final() {
+        return None;
+    }
+    let place = if model::is_within_node(state) {
+        "another pod of its node"
+    } else {
+        state.target_node.as_deref().unwrap_or("another node")
+    };
+    Some((place, state.failure_reason.as_deref().unwrap_or_default()))
+}
+
 /// The last migration has failed.
 pub(crate) fn failed(observed: &Observed) -> Vec<Finding> {
-    let status = observed.own_vmi().and_then(|vmi| vmi.status.as_ref());
-    let state = status.and_then(|status| status.migration_state.as_ref());
-    let failed = state.filter(|state| {
-        let was_cancelled = state.abort_status == Some(MigrationAbortStatus::Succeeded);
-        state.failed == Some(true) && !was_cancelled && !observed.is_final()
-    });
-    let found = failed.map(|state| {
-        let why = state.failure_reason.as_deref().unwrap_or_default();
-        let place = if model::is_within_node(state) {
-            "another pod of its node"
-        } else {
-            state.target_node.as_deref().unwrap_or("another node")
-        };
+    let found = last_failure(observed).map(|(place, why)| {
         Finding::new(format!(
             "The guest runs where it was: its last migration, to {place}, has failed: {why}"
         ))

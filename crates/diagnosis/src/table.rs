@@ -101,6 +101,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("guest-failed", Broken, "the guest failed", vmi::failed),
     Rule::new("not-ready", Broken, "the guest runs and is not ready", vmi::not_ready),
     Rule::new("restart-required", Notice, "changes take effect after a restart", vm::restart_required),
+    Rule::new("change-pending", Notice, "the running guest follows a change of the VM later", vm::change_pending),
     Rule::new("change-awaits-move", Notice, "a change of the VM takes effect after a migration", moves::change_waits),
     Rule::new("eviction-blocked", Notice, "the guest should leave its node and cannot migrate", vmi::eviction_blocked),
     Rule::new("move-unschedulable", Notice, "no node takes the new pod of a guest that is to move", moves::no_node).explains(&[R::Unschedulable]),

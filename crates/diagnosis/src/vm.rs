@@ -129,6 +129,25 @@ pub(crate) fn restart_required(observed: &Observed) -> Vec<Finding> {
     ]
 }
 
+/// The VMI follows a change of the VM later.
+pub(crate) fn change_pending(observed: &Observed) -> Vec<Finding> {
+    let shown = observed.vm_condition("ChangePending");
+    let shown = shown.filter(|_| observed.phase() == Some(Phase::Running));
+    let found = shown.map(|condition| {
+        let message = condition.message();
+        Finding::new(format!(
+            "The VM was changed, and the running guest has not followed yet: {message}"
+        ))
+        .evidence(
+            observed.vm_object(),
+            "status.conditions[ChangePending]",
+            message,
+        )
+        .next(observed.kubectl("get virtualmachineinstancemigrations"))
+    });
+    found.into_iter().collect()
+}
+
 /// A finding about the condition `Suspended`, if it has that reason.
 fn of_saved_state(observed: &Observed, reason: Reason, sentence: &str, next: &str) -> Vec<Finding> {
     let status = observed.vm.as_ref().and_then(|vm| vm.status.as_ref());

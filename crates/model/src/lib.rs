@@ -21,6 +21,7 @@ mod cpu;
 mod credential;
 mod disk;
 mod filesystem;
+mod growth;
 mod guest;
 mod host_device;
 mod interface;
@@ -47,6 +48,7 @@ pub use cpu::{Architecture, CpuModel, Topology, needs_fixed_tsc};
 pub use credential::{Credential, Propagation};
 pub use disk::{Bus, Device, Disk, Target};
 pub use filesystem::{Filesystem, SharedDirectory};
+pub use growth::{Growth, MEMORY_CHANGED};
 pub use guest::Guest;
 pub use host_device::{DeviceSource, Display, HostDevice, HostDeviceList};
 pub use interface::{

@@ -263,10 +263,10 @@ reasons! {
             "The pod of a guest with an outdated launcher could not be evicted.",
             "Read the message: a disruption budget or the guest's eviction strategy keeps it.";
         SuccessfulChangeAbortion: NotNeeded,
-            "The migration for a change of a VM was ended, because the change was taken back.",
+            "A migration for a change of a VM, or for an update, was ended: its cause is gone, or the guest has to leave its node first.",
             "";
         FailedChangeAbortion: Transient,
-            "The migration for a change that was taken back could not be ended.",
+            "A migration for a change of a VM, or for an update, is not needed and could not be ended.",
             "Read the message; it is tried again.";
         SuccessfulMigration: NotNeeded,
             "The guest runs in its new pod.",

@@ -31,7 +31,7 @@ pub(super) fn register(wiring: &mut Wiring<'_>, controller: &Controller) {
 }
 
 /// Whether the guest can and has to leave its node now, by a migration of this controller.
-fn has_to_leave(vmi: &Guest) -> bool {
+pub(super) fn has_to_leave(vmi: &Guest) -> bool {
     let status = &vmi.status;
     let kind = VirtualMachineInstanceConditionType::LiveMigratable;
     status.evacuation_node.is_some()

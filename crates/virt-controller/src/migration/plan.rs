@@ -143,9 +143,13 @@ fn is_followed(observed: &Observed, vmi: &Guest) -> bool {
 /// How long the migration waits for the processors and the memory that the guest gets in its new pod.
 fn resize_wait(observed: &Observed, vmi: &Guest, state: &State) -> Option<Duration> {
     let made_for = observed.target.as_ref()?.size?;
-    let ended = state.end_timestamp.as_ref().map(|at| at.0);
-    let has_room = vmi.awaits_size() && made_for.covers(vmi.size);
-    time_left(observed.now, ended, RESIZE_SECONDS).filter(|_| has_room)
+    let is_to_end = observed.migration.is_deleting() || vmi.status.evacuation_node.is_some();
+    if is_to_end || !vmi.awaits_size() || !made_for.covers(vmi.size) {
+        return None;
+    }
+    // By the clock of the node, which may be any time ahead.
+    let ended = state.end_timestamp.as_ref()?.0;
+    time_left(observed.now, Some(ended), RESIZE_SECONDS).filter(|_| ended <= observed.now)
 }
 
 /// Whether the pod that should get the guest cannot get it any more.

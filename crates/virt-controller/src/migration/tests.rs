@@ -1,5 +1,7 @@
 //! Plans for states of a migration, its VMI and its pod; limits; the choice of a policy.
 
+mod resize;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -7,7 +7,6 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::migration::VirtualMachineInstanceMigrationState;
-use kubevirt_api::quantity::Amount;
 use kubevirt_api::vmi::{EvictionStrategy, UtilityVolume, UtilityVolumeType};
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceBackupStatus, VirtualMachineInstanceCondition,
@@ -17,19 +16,15 @@ use kubevirt_api::vmi_status::{
     VolumeStatus,
 };
 use kubevirt_api::{VirtualMachineInstance, annotations, labels};
-use model::{GuestSize, LinkState, Topology};
+use model::{Growth, GuestSize, LinkState};
 use reasons::Reason;
 use serde::Deserialize;
 
 use super::Labels;
 
-/// On a VMI whose memory was to grow: its guest may have a device for more memory, which stays when the memory is
-/// given back.
-pub(crate) const MEMORY_CHANGED: &str = "ferrovirt.io/memory-changed";
-const ANNOTATIONS: [&str; 3] = [
+const ANNOTATIONS: [&str; 2] = [
     annotations::VM_GENERATION,
     annotations::CREATE_MIGRATION_TARGET,
-    MEMORY_CHANGED,
 ];
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -56,18 +51,6 @@ pub(crate) struct Guest {
     pub(crate) size: GuestSize,
     pub(crate) growth: Growth,
     whole: Option<Box<VirtualMachineInstance>>,
-}
-
-/// How a running guest differs from the size in its spec, and from that of its start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
-pub(crate) struct Growth {
-    pub(crate) lacks_processors: bool,
-    /// It has more than its spec: processors are not taken from a running guest.
-    pub(crate) has_surplus_processors: bool,
-    pub(crate) lacks_memory: bool,
-    /// It has memory that it was not started with.
-    pub(crate) has_plugged_memory: bool,
 }
 
 /// A hot-pluggable volume.
@@ -242,31 +225,6 @@ impl From<VirtualMachineInstance> for Guest {
             growth: Growth::of(&vmi),
             tolerations,
             whole: is_without_pod.then(|| Box::new(vmi)),
-        }
-    }
-}
-
-impl Growth {
-    fn of(vmi: &VirtualMachineInstance) -> Self {
-        let (spec, status) = (&vmi.spec, vmi.status.as_ref());
-        let memory = status.and_then(|status| status.memory.as_ref());
-        let has_plugged_memory = memory.is_some_and(|memory| {
-            let amount = |quantity: &Option<Quantity>| Amount::parse(quantity.as_ref()?).ok();
-            let (start, now) = (
-                amount(&memory.guest_at_boot),
-                amount(&memory.guest_requested),
-            );
-            start.is_some() && now.is_some() && start != now
-        });
-        let differs = model::lacks_processors(spec, status);
-        let sockets = status.and_then(|status| status.current_cpu_topology.as_ref()?.sockets);
-        let own = Topology::of(spec.domain.cpu.as_ref()).sockets;
-        let has_surplus_processors = differs && sockets.is_some_and(|sockets| sockets > own);
-        Self {
-            lacks_processors: differs && !has_surplus_processors,
-            has_surplus_processors,
-            lacks_memory: model::lacks_memory(spec, status),
-            has_plugged_memory,
         }
     }
 }

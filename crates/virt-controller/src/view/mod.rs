@@ -13,7 +13,7 @@ mod snapshot_class;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub(crate) use claim::{Claim, DataVolume, Volumes};
-pub(crate) use guest::{Guest, GuestStatus, MEMORY_CHANGED, Plug, Purpose, plugs};
+pub(crate) use guest::{Guest, GuestStatus, Plug, Purpose, plugs};
 pub(crate) use host::Host;
 pub(crate) use importer::ImporterDefinition;
 pub(crate) use snapshot_class::{SnapshotClasses, StorageClass};

@@ -13,11 +13,10 @@ use kubevirt_api::vmi_status::{
     VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Condition,
     VirtualMachineInstancePhase as Phase,
 };
-use model::Topology;
+use model::{MEMORY_CHANGED, Topology};
 use serde_json::{Map, Value, json};
 
 use crate::merge_patch::in_place_of;
-use crate::view::MEMORY_CHANGED;
 
 pub(super) const SOCKETS: &str = "template.spec.domain.cpu.sockets";
 pub(super) const MEMORY: &str = "template.spec.domain.memory.guest";
@@ -31,6 +30,18 @@ const FOLLOWED: [&str; 5] = [
 ];
 /// Followed by copy.
 const PLACEMENT: [&str; 3] = ["nodeSelector", "affinity", "tolerations"];
+/// On a VMI: the fields that it has followed since its start, by these names. Another field may differ from that of
+/// the VM though nobody has changed it: a webhook has changed the VMI at its creation.
+const FOLLOWED_FIELDS: &str = "ferrovirt.io/followed-fields";
+const FIELDS: [&str; 5] = [
+    PROCESSORS,
+    GUEST_MEMORY,
+    PLACEMENT[0],
+    PLACEMENT[1],
+    PLACEMENT[2],
+];
+const PROCESSORS: &str = "sockets";
+const GUEST_MEMORY: &str = "memory";
 
 /// A running guest and the spec that it could follow.
 #[derive(Debug)]
@@ -49,10 +60,33 @@ pub(super) struct Live {
 pub(super) struct Follow {
     /// A merge patch of the VMI.
     pub(super) patch: Option<Value>,
-    /// The guest takes no changes now.
-    pub(super) waits: bool,
+    /// Why the guest takes no changes now, if there is one.
+    pub(super) waits: Option<&'static str>,
     /// Fields that need a restart, with the reason.
     pub(super) refused: Vec<String>,
+}
+
+/// The specs of the VM, as far as they can be read.
+struct Specs {
+    before: Option<Spec>,
+    now: Spec,
+}
+
+impl Specs {
+    /// `None` for an invalid template, which admission refuses.
+    fn of(live: &Live) -> Option<Self> {
+        let read = |spec: &Value| serde_json::from_value(spec.clone()).ok();
+        Some(Self {
+            before: read(&live.before),
+            now: read(&live.now)?,
+        })
+    }
+
+    /// Whether a field is as it was at the guest's start.
+    fn agree<T: PartialEq>(&self, field: impl Fn(&Spec) -> T) -> bool {
+        let before = self.before.as_ref();
+        before.is_some_and(|before| field(before) == field(&self.now))
+    }
 }
 
 enum Outcome {
@@ -114,8 +148,7 @@ pub(super) fn failed(all: &[VirtualMachineInstanceCondition]) -> Vec<String> {
 /// The changes that were taken back, which the guest follows even if it needs a restart: otherwise it would still
 /// migrate for them.
 pub(super) fn take_back(live: &Live) -> Follow {
-    let wanted = serde_json::from_value::<Spec>(live.now.clone());
-    let outcomes = wanted.map(|wanted| [processors(live, &wanted), memory(live, &wanted)]);
+    let outcomes = Specs::of(live).map(|specs| [processors(live, &specs), memory(live, &specs)]);
     let mut spec = Map::new();
     for outcome in outcomes.into_iter().flatten() {
         if let Outcome::TakeBack(part) = outcome {
@@ -126,16 +159,15 @@ pub(super) fn take_back(live: &Live) -> Follow {
 }
 
 pub(super) fn follow(live: &Live) -> Follow {
-    let Ok(wanted) = serde_json::from_value::<Spec>(live.now.clone()) else {
-        // An invalid template is refused by admission.
+    let Some(specs) = Specs::of(live) else {
         return Follow::default();
     };
     let mut found = Follow::default();
     let mut spec = Map::new();
     for outcome in [
-        processors(live, &wanted),
-        memory(live, &wanted),
-        placement(live),
+        processors(live, &specs),
+        memory(live, &specs),
+        placement(live, &specs),
     ] {
         match outcome {
             Outcome::Same => {}
@@ -154,31 +186,71 @@ fn patched(live: &Live, spec: &Map<String, Value>) -> Follow {
     if spec.is_empty() {
         return found;
     }
-    if takes_changes(&live.vmi) {
-        let mut metadata = json!({"resourceVersion": live.vmi.metadata.resource_version});
-        let memory = spec.get("domain").and_then(|domain| domain.get("memory"));
-        if memory.is_some() {
-            metadata["annotations"] = json!({MEMORY_CHANGED: "true"});
+    found.waits = obstacle(&live.vmi);
+    if found.waits.is_none() {
+        let is_followed = |field: &&str| match *field {
+            PROCESSORS => is_in(spec, "cpu"),
+            GUEST_MEMORY => is_in(spec, "memory"),
+            member => spec.contains_key(member),
+        };
+        let fields = FIELDS.into_iter();
+        let fields = fields.filter(|field| is_followed(field) || has_followed(&live.vmi, field));
+        let fields: Vec<&str> = fields.collect();
+        let mut annotations = json!({FOLLOWED_FIELDS: fields.join(",")});
+        if is_in(spec, "memory") {
+            annotations[MEMORY_CHANGED] = "true".into();
         }
-        found.patch = Some(json!({"metadata": metadata, "spec": spec}));
-    } else {
-        found.waits = true;
+        found.patch = Some(json!({
+            "metadata": {
+                "resourceVersion": live.vmi.metadata.resource_version,
+                "annotations": annotations,
+            },
+            "spec": spec,
+        }));
     }
     found
 }
 
-/// Whether the guest runs, and does not move: its new pod was made for the spec at the start of the move.
-fn takes_changes(vmi: &VirtualMachineInstance) -> bool {
-    let Some(status) = &vmi.status else {
-        return false;
+/// Whether a change of the spec concerns this part of the domain.
+fn is_in(spec: &Map<String, Value>, part: &str) -> bool {
+    let domain = spec.get("domain");
+    domain.is_some_and(|domain| domain.get(part).is_some())
+}
+
+/// Whether the VMI has followed a change of the field.
+fn has_followed(vmi: &VirtualMachineInstance, field: &str) -> bool {
+    let annotations = vmi.metadata.annotations.as_ref();
+    let annotation = |name: &str| annotations.and_then(|all| all.get(name));
+    let is_listed = |all: &String| all.split(',').any(|one| one == field);
+    if annotation(FOLLOWED_FIELDS).is_some_and(is_listed) {
+        return true;
+    }
+    // Earlier versions kept no list.
+    match field {
+        PROCESSORS => conditions::find(known(vmi), &Condition::HotVCPUChange).is_some(),
+        GUEST_MEMORY => annotation(MEMORY_CHANGED).is_some(),
+        _ => false,
+    }
+}
+
+/// Why the guest takes no changes now. While it moves, its new pod was made for the spec at the start of the move.
+fn obstacle(vmi: &VirtualMachineInstance) -> Option<&'static str> {
+    let status = vmi.status.as_ref();
+    let Some(status) = status.filter(|status| status.phase == Some(Phase::Running)) else {
+        return Some("the guest does not run yet");
     };
     let is_moving = status.migration_state.as_ref().is_some_and(|state| {
         state.start_timestamp.is_some()
             && state.completed != Some(true)
             && state.failed != Some(true)
     });
+    if is_moving {
+        return Some("the guest is migrating");
+    }
     let can_move = conditions::find(&status.conditions, &Condition::LiveMigratable);
-    status.phase == Some(Phase::Running) && !is_moving && can_move.is_some()
+    can_move
+        .is_none()
+        .then_some("it is not known yet whether the guest can migrate")
 }
 
 /// Why the guest cannot move to another pod, if it is known that it cannot.
@@ -198,13 +270,16 @@ fn has_failed(vmi: &VirtualMachineInstance, kind: &Condition) -> bool {
     all.any(|one| one.type_ == *kind && one.status == conditions::FALSE)
 }
 
-fn processors(live: &Live, wanted: &Spec) -> Outcome {
-    let vmi = &live.vmi;
+fn processors(live: &Live, specs: &Specs) -> Outcome {
+    let (vmi, wanted) = (&live.vmi, &specs.now);
     let known = known(vmi);
-    let sockets = wanted.domain.cpu.as_ref().and_then(|cpu| cpu.sockets);
-    let Some(sockets) = sockets.filter(|sockets| *sockets > 0) else {
+    let of = |spec: &Spec| spec.domain.cpu.as_ref().and_then(|cpu| cpu.sockets);
+    let Some(sockets) = of(wanted).filter(|sockets| *sockets > 0) else {
         return Outcome::Same;
     };
+    if specs.agree(of) && !has_followed(vmi, PROCESSORS) {
+        return Outcome::Same;
+    }
     let own = Topology::of(vmi.spec.domain.cpu.as_ref());
     if sockets == own.sockets {
         return Outcome::Same;
@@ -249,11 +324,14 @@ fn processors(live: &Live, wanted: &Spec) -> Outcome {
     }
 }
 
-fn memory(live: &Live, wanted: &Spec) -> Outcome {
-    let vmi = &live.vmi;
+fn memory(live: &Live, specs: &Specs) -> Outcome {
+    let (vmi, wanted) = (&live.vmi, &specs.now);
     let known = known(vmi);
     let guest = |spec: &Spec| spec.domain.memory.as_ref()?.guest.clone();
     let bytes = |quantity: &Option<Quantity>| Amount::parse(quantity.as_ref()?).ok();
+    if specs.agree(|spec| bytes(&guest(spec))) && !has_followed(vmi, GUEST_MEMORY) {
+        return Outcome::Same;
+    }
     let (now, own) = (guest(wanted), guest(&vmi.spec));
     let Some(bytes_now) = bytes(&now).filter(|now| Some(*now) != bytes(&own)) else {
         return Outcome::Same;
@@ -328,23 +406,28 @@ fn adjust(
     }
 }
 
-fn placement(live: &Live) -> Outcome {
-    let own = json!(live.vmi.spec);
+fn placement(live: &Live, specs: &Specs) -> Outcome {
+    let [own, now] = [&live.vmi.spec, &specs.now].map(|spec| json!(spec));
+    let before = json!(specs.before);
     let mut part = Map::new();
     for member in PLACEMENT {
-        let empty = |value: &Value| value.is_null() || *value == json!({}) || *value == json!([]);
-        let now = without_nulls(live.now.get(member).unwrap_or(&Value::Null));
-        let before = without_nulls(own.get(member).unwrap_or(&Value::Null));
-        if now == before || (empty(&now) && empty(&before)) {
-            continue;
+        let [own, now, before] = [&own, &now, &before]
+            .map(|spec| without_nulls(spec.get(member).unwrap_or(&Value::Null)));
+        let is_changed = !is_same(&now, &before) || has_followed(&live.vmi, member);
+        if is_changed && !is_same(&now, &own) {
+            part.insert(member.to_owned(), in_place_of(&own, now));
         }
-        part.insert(member.to_owned(), in_place_of(&before, now));
     }
     if part.is_empty() {
         Outcome::Same
     } else {
         Outcome::Apply(Value::Object(part))
     }
+}
+
+fn is_same(one: &Value, other: &Value) -> bool {
+    let is_empty = |value: &Value| value.is_null() || *value == json!({}) || *value == json!([]);
+    one == other || (is_empty(one) && is_empty(other))
 }
 
 fn without_nulls(value: &Value) -> Value {

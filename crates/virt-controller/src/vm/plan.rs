@@ -102,6 +102,8 @@ pub(super) enum Restart {
     Required(Vec<String>),
     /// The spec of the start is unknown; the condition stays as it is.
     Unknown,
+    /// The revisions of instance type and preference are stored first. If that fails, these fields have changed.
+    UnlessStored(Vec<String>),
 }
 
 /// Why a VM does not start, for its condition.
@@ -169,16 +171,20 @@ fn restart(observed: &Observed) -> (Restart, Follow) {
     // A guest that does not run yet follows nothing: a user who corrects it is to see that it needs a restart.
     let running = observed.live.as_ref();
     let Some(guest) = running.filter(|_| *vmi.phase() == Phase::Running) else {
-        // Its revisions are stored first.
-        if observed.choice != ChoiceStep::Nothing {
-            return (Restart::Unknown, nothing);
-        }
         let changes = revision::changes(&observed.vm, before, plugs);
-        return (Restart::of(changes), nothing);
+        let restart = match observed.choice {
+            ChoiceStep::Nothing => Restart::of(changes),
+            _ => Restart::UnlessStored(changes),
+        };
+        return (restart, nothing);
     };
     let mut changes = revision::changes_beyond(&observed.vm, guest, plugs);
     let follow = live::follow(guest);
     changes.extend(follow.refused.iter().cloned());
+    // The generation is not noted if labels of the template have changed too.
+    if follow == nothing {
+        changes.extend(live::failed(&vmi.status.conditions));
+    }
     // Otherwise the restart would apply a part, and the guest would move for the rest.
     let follow = if changes.is_empty() {
         follow
@@ -188,8 +194,9 @@ fn restart(observed: &Observed) -> (Restart, Follow) {
     // A saved state belongs to the guest as it was.
     let is_saved_now = suspend::State::of(&observed.vm) == Some(suspend::State::Suspending);
     let follow = if is_saved_now {
+        let is_change = follow.waits.is_some() || follow.patch.is_some();
         Follow {
-            waits: follow.waits || follow.patch.is_some(),
+            waits: is_change.then_some("the state of the guest is being saved"),
             ..nothing
         }
     } else {
@@ -199,7 +206,7 @@ fn restart(observed: &Observed) -> (Restart, Follow) {
 }
 
 impl Restart {
-    fn of(changes: Vec<String>) -> Self {
+    pub(super) fn of(changes: Vec<String>) -> Self {
         if changes.is_empty() {
             Self::NotRequired
         } else {

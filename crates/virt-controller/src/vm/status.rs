@@ -27,7 +27,15 @@ use super::view::Vm;
 use crate::MANAGER;
 
 /// Conditions of the VM itself, which are never copied from the VMI.
-const OWN: [&str; 4] = ["Ready", "Failure", "RestartRequired", suspend::CONDITION];
+const OWN: [&str; 5] = [
+    "Ready",
+    "Failure",
+    "RestartRequired",
+    CHANGE_PENDING,
+    suspend::CONDITION,
+];
+/// The VMI will follow a change of the VM, but cannot now.
+const CHANGE_PENDING: &str = "ChangePending";
 /// Of the VMI alone: it changes every few seconds.
 const PROGRESS: &str = "MigrationProgress";
 
@@ -166,28 +174,8 @@ fn render_conditions(
         None => ConditionValue::fails(Reason::VMINotExists, "there is no VMI"),
     };
     conditions::set(&mut all, Type::Ready, &value, &now);
-    let refused = done.not_followed.as_ref().map(|why| {
-        let change = format!("template.spec (the VMI was not changed: {why})");
-        Restart::Required(vec![change])
-    });
-    let restart = match (&plan.restart, &refused) {
-        (Restart::NotRequired, Some(refused)) => refused,
-        (planned, _) => planned,
-    };
-    match restart {
-        Restart::Unknown => {}
-        Restart::NotRequired => conditions::remove(&mut all, &Type::RestartRequired),
-        Restart::Required(_) if done.deleted => {
-            conditions::remove(&mut all, &Type::RestartRequired);
-        }
-        Restart::Required(changes) => {
-            let value = ConditionValue {
-                message: &revision::message(changes),
-                ..ConditionValue::holds()
-            };
-            conditions::set(&mut all, Type::RestartRequired, &value, &now);
-        }
-    }
+    set_restart_required(&mut all, plan, done, &now);
+    set_change_pending(&mut all, plan, &now);
     set_suspended(&mut all, observed, done, &now);
     match &done.failure {
         None => conditions::remove(&mut all, &Type::Failure),
@@ -201,6 +189,50 @@ fn render_conditions(
         }
     }
     all
+}
+
+fn set_restart_required(
+    all: &mut Vec<VirtualMachineCondition>,
+    plan: &Plan,
+    done: &Done,
+    now: &Time,
+) {
+    let restart = match (&plan.restart, &done.not_followed) {
+        (Restart::NotRequired, Some(why)) => {
+            let change = format!("template.spec (the VMI was not changed: {why})");
+            Restart::Required(vec![change])
+        }
+        (Restart::UnlessStored(changes), _) if done.failure.is_some() => {
+            Restart::of(changes.clone())
+        }
+        (planned, _) => planned.clone(),
+    };
+    match restart {
+        Restart::Unknown | Restart::UnlessStored(_) => {}
+        Restart::Required(changes) if !done.deleted => {
+            let value = ConditionValue {
+                message: &revision::message(&changes),
+                ..ConditionValue::holds()
+            };
+            conditions::set(all, Type::RestartRequired, &value, now);
+        }
+        Restart::NotRequired | Restart::Required(_) => {
+            conditions::remove(all, &Type::RestartRequired);
+        }
+    }
+}
+
+fn set_change_pending(all: &mut Vec<VirtualMachineCondition>, plan: &Plan, now: &Time) {
+    let kind = Type::from(CHANGE_PENDING);
+    let Some(why) = plan.follow.waits else {
+        return conditions::remove(all, &kind);
+    };
+    let message = format!("the running guest follows the change of the VM later: {why}");
+    let value = ConditionValue {
+        message: &message,
+        ..ConditionValue::holds()
+    };
+    conditions::set(all, kind, &value, now);
 }
 
 fn set_suspended(

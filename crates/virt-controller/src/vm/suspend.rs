@@ -31,7 +31,7 @@ use super::observe::Observed;
 use super::strategy::Strategy;
 use super::template;
 use super::view::Vm;
-use crate::view::{Guest, MEMORY_CHANGED};
+use crate::view::Guest;
 
 pub(super) const CONDITION: &str = "Suspended";
 /// The option of a resume that starts the guest anew.
@@ -237,7 +237,7 @@ fn save(observed: &Observed, vmi: Option<&Guest>) -> Suspend {
     let mut volumes = vmi.status.volumes.iter();
     let volume = volumes.find(|volume| volume.name == SAVING_VOLUME);
     if volume.is_none()
-        && let Some(why) = size_obstacle(vmi)
+        && let Some(why) = vmi.growth.obstacle_to_saving()
     {
         return failed(why);
     }
@@ -269,23 +269,6 @@ fn save(observed: &Observed, vmi: Option<&Guest>) -> Suspend {
             failed("the virt-handler of the node is too old to save the state of a guest")
         }
         _ => Suspend::default(),
-    }
-}
-
-/// Why the saved state would not fit the guest that is to go on from it: that is started with the size in the
-/// VM, all of it at once.
-fn size_obstacle(vmi: &Guest) -> Option<&'static str> {
-    let growth = vmi.growth;
-    if growth.lacks_processors || growth.lacks_memory {
-        Some("a change of its processors or memory has not taken effect yet; wait, or take it back")
-    } else if growth.has_surplus_processors {
-        Some("the guest has more processors than its VM; restart it, then it can be suspended")
-    } else if growth.has_plugged_memory || vmi.annotation(MEMORY_CHANGED).is_some() {
-        Some(
-            "the memory of the guest was changed while it ran; restart it, then it can be suspended",
-        )
-    } else {
-        None
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod choice;
 mod failures;
+mod followed;
 mod live;
 mod memory_dump;
 mod ownership;

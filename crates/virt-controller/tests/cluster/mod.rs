@@ -9,6 +9,7 @@ use std::time::Duration;
 use embedded_api::Identity;
 use failpoints::Trap;
 use http_body_util::BodyExt as _;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
@@ -211,6 +212,10 @@ impl TestCluster {
     /// Whether the controllers have not reached that failpoint yet.
     pub(crate) fn is_crash_pending(&self) -> bool {
         self.trap.is_set()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     pub(crate) async fn end(mut self) {

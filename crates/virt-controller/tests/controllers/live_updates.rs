@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::cluster::TestCluster;
 use super::instancetypes;
-use super::migrations::{migrations, report, wait_for_phase};
+use super::migrations::{migrations, ready_to_move, report, wait_for_phase};
 use super::workload_updates::{all_migrations, install};
 
 const START: &str = "2026-11-21T12:00:05Z";
@@ -133,7 +133,9 @@ async fn grow(cluster: &mut TestCluster, failpoint: &str) {
         matches!(&sizes[..], [size] if size.starts_with("vcpus=2,")),
         "{sizes:?}"
     );
-    let moved = json!({"startTimestamp": START, "completed": true});
+    let moved = json!({
+        "startTimestamp": START, "completed": true, "endTimestamp": cluster.now().to_string(),
+    });
     report(cluster, "a", moved).await;
     cluster.advance(Duration::from_secs(30)).await;
     // It has succeeded once the guest has what it moved for; no other one begins meanwhile.
@@ -189,6 +191,26 @@ async fn move_ends_when_its_change_is_taken_back() {
     assert_eq!(all_migrations(&cluster).await.len(), 0);
     assert_eq!(sockets(&cluster, "a").await, Some(1));
     assert!(!cluster.is_crash_pending());
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_waits_visibly_while_the_guest_moves() {
+    let cluster = with_guest(true).await;
+    ready_to_move(&cluster, "m").await;
+    report(&cluster, "a", json!({"startTimestamp": START})).await;
+    wait_for_phase(&cluster, "m", "Running").await;
+    change_sockets(&cluster, 2).await;
+    wait_for_condition(&cluster, "ChangePending", Some("True")).await;
+    let (_, message) = condition(&cluster, "ChangePending").await.unwrap();
+    assert!(message.contains("the guest is migrating"), "{message}");
+    assert_eq!(condition(&cluster, "RestartRequired").await, None);
+    assert_eq!(sockets(&cluster, "a").await, Some(1));
+    let failed = json!({"completed": true, "failed": true, "failureReason": "no room"});
+    report(&cluster, "a", failed).await;
+    wait_for_condition(&cluster, "HotVCPUChange", Some("True")).await;
+    wait_for_condition(&cluster, "ChangePending", None).await;
+    assert_eq!(sockets(&cluster, "a").await, Some(2));
     cluster.end().await;
 }
 
@@ -271,6 +293,23 @@ async fn nodes_of_the_guest_follow_and_take_effect_later() {
     cluster.advance(HOUR).await;
     assert_eq!(all_migrations(&cluster).await.len(), 0);
     assert_eq!(condition(&cluster, "RestartRequired").await, None);
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_to_a_missing_instance_type_needs_a_restart() {
+    let cluster = TestCluster::new().await;
+    let kind = "VirtualMachineInstancetype";
+    let small = instancetypes::instancetype(kind, "small", 1);
+    instancetypes::create(&cluster, small).await;
+    let choice = |name: &str| json!({"instancetype": {"name": name, "kind": kind}});
+    instancetypes::create_vm(&cluster, instancetypes::sized("a", &choice("small"))).await;
+    equip_guest(&cluster, true).await;
+    for (name, expected) in [("missing", Some("True")), ("small", None)] {
+        cluster.patch_vm("a", json!({"spec": choice(name)})).await;
+        wait_for_condition(&cluster, "RestartRequired", expected).await;
+        assert_eq!(sockets(&cluster, "a").await, Some(1));
+    }
     cluster.end().await;
 }
 

@@ -63,7 +63,7 @@ async fn state(cluster: &TestCluster, vmi: &str) -> Value {
 }
 
 /// A running guest and a migration of it whose new node is ready.
-async fn ready_to_move(cluster: &TestCluster, name: &str) {
+pub(crate) async fn ready_to_move(cluster: &TestCluster, name: &str) {
     create(cluster, name, "a").await;
     wait_for_phase(cluster, name, "PreparingTarget").await;
     report(cluster, "a", json!({"targetNodeAddress": "10.0.0.2"})).await;

@@ -417,7 +417,8 @@ impl Guests {
         }
         let migrating = Box::pin(self.follow_migration(key, pair, &entry)).await?;
         let migrating = if is_resized {
-            sooner(migrating, Requeue::After(resize::AGAIN))
+            let left = self.until_next_resize(key) + REQUEUE_MARGIN;
+            sooner(migrating, Requeue::After(left))
         } else {
             migrating
         };

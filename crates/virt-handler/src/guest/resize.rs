@@ -24,18 +24,71 @@ use tokio::time::Instant;
 use super::{act::Guests, observe::Pair, sessions::Entry};
 use crate::launcher::CallError;
 
-/// Interval at which the launcher is asked how much memory the guest has taken.
-pub(super) const AGAIN: Duration = Duration::from_secs(5);
+/// Interval at which the launcher is asked how much memory the guest has taken. It doubles while nothing changes: a
+/// guest without a driver never takes it.
+const AGAIN: Duration = Duration::from_secs(5);
+const SELDOM: Duration = Duration::from_mins(5);
 /// Refusals after which the change counts as failed: QEMU may be busy with other work at first.
 const TRIES: u32 = 3;
 
 /// What this process has tried.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resizing {
-    last: Option<(ResizePlan, Instant)>,
+    last: Option<Attempt>,
     refusals: u32,
     /// Why the guest cannot be resized.
     pub(crate) failure: Option<String>,
+}
+
+/// A request to the launcher.
+#[derive(Debug, Clone)]
+struct Attempt {
+    plan: ResizePlan,
+    /// What the guest had before.
+    size: Option<GuestSize>,
+    at: Instant,
+    /// Until the next one, if the guest has the same by then.
+    interval: Duration,
+}
+
+impl Resizing {
+    /// The state after an attempt, if one is due.
+    fn attempt(&self, plan: &ResizePlan, size: Option<GuestSize>, now: Instant) -> Option<Self> {
+        let last = self.last.as_ref().filter(|last| last.plan == *plan);
+        let (earlier, interval) = match last {
+            None => (Self::default(), AGAIN),
+            Some(last) if now.duration_since(last.at) < last.wait(size) => return None,
+            Some(last) if last.size == size => (self.clone(), (last.interval * 2).min(SELDOM)),
+            Some(_) => (self.clone(), AGAIN),
+        };
+        let attempt = Attempt {
+            plan: plan.clone(),
+            size,
+            at: now,
+            interval,
+        };
+        Some(Self {
+            last: Some(attempt),
+            ..earlier
+        })
+    }
+
+    /// How long until the next attempt.
+    fn left(&self, size: Option<GuestSize>, now: Instant) -> Duration {
+        self.last.as_ref().map_or(AGAIN, |last| {
+            last.wait(size).saturating_sub(now.duration_since(last.at))
+        })
+    }
+}
+
+impl Attempt {
+    fn wait(&self, size: Option<GuestSize>) -> Duration {
+        if self.size == size {
+            self.interval
+        } else {
+            AGAIN
+        }
+    }
 }
 
 /// What the launcher is to change: the guest differs from its spec, and its pod has room.
@@ -179,6 +232,16 @@ fn as_written(
 }
 
 impl Guests {
+    /// How long the launcher is left alone, though the guest has not taken all of what it is offered.
+    pub(super) fn until_next_resize(&self, key: &Key) -> Duration {
+        let entry = self.sessions.get(key);
+        entry.map_or(AGAIN, |entry| {
+            let link = entry.session.link();
+            let size = link.state.as_ref().and_then(|state| state.size);
+            entry.resizing.left(size, Instant::now())
+        })
+    }
+
     /// Has the launcher resize its guest. A refusal holds up nothing else.
     pub(super) async fn resize(&self, key: &Key, pair: &Pair, entry: &Entry) {
         let vmi = self.latest(key, pair);
@@ -187,16 +250,16 @@ impl Guests {
         let Some(plan) = state.and_then(|state| request(&vmi, &pair.pod, state)) else {
             return;
         };
-        let mut next = entry.resizing.clone();
-        let last = next.last.as_ref();
-        if last.is_some_and(|(last, at)| *last == plan && at.elapsed() < AGAIN) {
+        let size = state.and_then(|state| state.size);
+        let Some(mut next) = entry.resizing.attempt(&plan, size, Instant::now()) else {
             return;
+        };
+        let answer = entry.session.call(Request::Resize(plan)).await;
+        // Only a guest that does not take what it is offered is asked less often.
+        if let (Err(_), Some(attempt)) = (&answer, &mut next.last) {
+            attempt.interval = AGAIN;
         }
-        if last.is_some_and(|(last, _)| *last != plan) {
-            next = Resizing::default();
-        }
-        next.last = Some((plan.clone(), Instant::now()));
-        match entry.session.call(Request::Resize(plan)).await {
+        match answer {
             Ok(_) => {
                 next.refusals = 0;
                 next.failure = None;
@@ -358,5 +421,51 @@ mod tests {
             &pending,
         );
         check(size(3, 0, 0), None, 1, ["1Gi", "1Gi"], &pending);
+    }
+
+    #[test]
+    fn guest_that_takes_nothing_is_asked_less_often() {
+        let plan = |requested| ResizePlan {
+            vcpus: 2,
+            memory: Some(MemoryPlan {
+                requested,
+                device: String::new(),
+            }),
+        };
+        let start = Instant::now();
+        let mut last = Resizing::default();
+        let mut now = start;
+        let (none, some) = (Some(size(2, GIB, 0)), Some(size(2, GIB, GIB / 2)));
+        for (requested, size, seconds) in [
+            (GIB, none, 5),
+            (GIB, none, 10),
+            (GIB, none, 20),
+            // It takes some.
+            (GIB, some, 5),
+            (GIB, some, 10),
+            (GIB, some, 20),
+            (GIB, some, 40),
+            (GIB, some, 80),
+            (GIB, some, 160),
+            (GIB, some, 300),
+            (GIB, some, 300),
+            // Another change.
+            (2 * GIB, some, 5),
+        ] {
+            last = last.attempt(&plan(requested), size, now).unwrap();
+            let wait = Duration::from_secs(seconds);
+            let context = format!("{requested} {size:?} {seconds}");
+            assert_eq!(last.left(size, now), wait, "{context}");
+            let early = now + wait.checked_sub(Duration::from_secs(1)).unwrap();
+            assert!(
+                last.attempt(&plan(requested), size, early).is_none(),
+                "{context}"
+            );
+            now += wait;
+        }
+        let attempt = last.last.as_mut().unwrap();
+        (attempt.interval, now) = (SELDOM, attempt.at);
+        assert_eq!(last.left(some, now), SELDOM);
+        assert_eq!(last.left(none, now), AGAIN);
     }
 }

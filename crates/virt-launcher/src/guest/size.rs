@@ -59,29 +59,67 @@ impl Guest {
         if self.dumps.is_running() {
             return Err(Refusal::Dumping);
         }
-        let read = async || -> Result<LiveDomain, Refusal> {
-            let xml = connection.xml(&domain).await?;
-            Ok(LiveDomain::parse(&xml).map_err(std::io::Error::other)?)
+        let (connection, domain) = (&connection, &domain);
+        let read = || async move {
+            let xml = connection.xml(domain).await?;
+            let live = LiveDomain::parse(&xml).map_err(std::io::Error::other)?;
+            Ok::<_, Refusal>(live)
         };
-        for change in changes(&read().await?, plan) {
-            let done = match &change {
-                Change::Processors(count) => connection.set_vcpus(&domain, *count).await,
-                Change::AttachMemory(xml) => connection.attach_device(&domain, xml).await,
-                Change::ResizeMemory(xml) => connection.update_device(&domain, xml).await,
-            };
-            match done {
-                Ok(()) => tracing::info!(?change, "the running guest was resized"),
-                Err(error @ libvirt::Error::Remote(_)) => return Err(Refusal::Resize(error)),
-                Err(error) => return Err(error.into()),
+        let make = |change: Change| async move {
+            match change {
+                Change::Processors(count) => connection.set_vcpus(domain, count).await,
+                Change::AttachMemory(xml) => connection.attach_device(domain, &xml).await,
+                Change::ResizeMemory(xml) => connection.update_device(domain, &xml).await,
+            }
+        };
+        let (live, made) = make_changes(plan, read, make).await;
+        if let Some(live) = live {
+            self.size = size(&live);
+        }
+        made
+    }
+}
+
+/// Makes the changes that are missing. Returns the domain as it is afterwards, also if a change was refused, and the
+/// first error.
+async fn make_changes<R, M>(
+    plan: &ResizePlan,
+    read: impl Fn() -> R,
+    make: impl Fn(Change) -> M,
+) -> (Option<LiveDomain>, Result<(), Refusal>)
+where
+    R: Future<Output = Result<LiveDomain, Refusal>>,
+    M: Future<Output = Result<(), libvirt::Error>>,
+{
+    let missing = match read().await {
+        Ok(live) => changes(&live, plan),
+        Err(error) => return (None, Err(error)),
+    };
+    let mut made = Ok(());
+    for change in missing {
+        let name = format!("{change:?}");
+        match make(change).await {
+            Ok(()) => tracing::info!(change = name, "the running guest was resized"),
+            // The other changes do not depend on it.
+            Err(error @ libvirt::Error::Remote(_)) => made = made.and(Err(Refusal::Resize(error))),
+            Err(error) => {
+                made = made.and(Err(error.into()));
+                break;
             }
         }
-        self.size = size(&read().await?);
-        Ok(())
+    }
+    match read().await {
+        Ok(live) => (Some(live), made),
+        Err(error) => (None, made.and(Err(error))),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::future::ready;
+
+    use error_chain::error_chain;
     use launcher_channel::MemoryPlan;
 
     use super::*;
@@ -144,5 +182,67 @@ mod tests {
         assert_eq!(size(&live("")), found(2, 0, 0));
         assert_eq!(size(&live(DEVICE)), found(2, 2 << 20, 1 << 20));
         assert_eq!(size(&LiveDomain::parse("<domain/>").unwrap()), None);
+    }
+
+    /// Has a domain with two processors make the changes of a plan, all but those that are refused.
+    async fn made(plan: &ResizePlan, refused: &[&str]) -> (Option<GuestSize>, String) {
+        let processors = Cell::new(2);
+        let device = Cell::new("");
+        let read = || {
+            let (count, device) = (processors.get(), device.get());
+            let xml = format!(
+                "<domain><vcpu current='{count}'>8</vcpu><devices>{device}</devices></domain>"
+            );
+            ready(Ok(LiveDomain::parse(&xml).unwrap()))
+        };
+        let make = |change: Change| {
+            let name = match &change {
+                Change::Processors(_) => "processors",
+                Change::AttachMemory(_) | Change::ResizeMemory(_) => "memory",
+            };
+            if refused.contains(&name) {
+                return ready(Err(refusal(&format!("no {name}"))));
+            }
+            match change {
+                Change::Processors(count) => processors.set(count),
+                Change::AttachMemory(_) | Change::ResizeMemory(_) => device.set(DEVICE),
+            }
+            ready(Ok(()))
+        };
+        let (live, made) = make_changes(plan, read, make).await;
+        let error = made.err().map(|error| error_chain(&error));
+        (live.as_ref().and_then(size), error.unwrap_or_default())
+    }
+
+    fn refusal(message: &str) -> libvirt::Error {
+        libvirt::Error::Remote(Box::new(libvirt::RemoteError {
+            code: libvirt::ErrorCode(1),
+            origin: 0,
+            message: Some(message.to_owned()),
+            level: 2,
+            parts: [None, None, None],
+            numbers: [0, 0],
+        }))
+    }
+
+    #[tokio::test]
+    async fn size_is_known_though_a_change_was_refused() {
+        let plan = plan(4, Some(2 << 20));
+        for (refused, vcpus, memory, named) in [
+            (&[][..], 4, 2 << 20, ""),
+            (&["processors"], 2, 2 << 20, "no processors"),
+            (&["memory"], 4, 0, "no memory"),
+            (&["processors", "memory"], 2, 0, "no processors"),
+        ] {
+            let (size, error) = made(&plan, refused).await;
+            let size = size.unwrap();
+            assert_eq!(
+                (size.vcpus, size.requested_memory),
+                (vcpus, memory),
+                "{refused:?}"
+            );
+            assert_eq!(error.is_empty(), named.is_empty(), "{error}");
+            assert!(error.ends_with(named), "{error}");
+        }
     }
 }

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use error_chain::error_chain;
 use kube::Api;
 use kubevirt_api::annotations;
+use kubevirt_api::migration_request::MigrationPriority;
 use reasons::Reason;
 use reconcile::{EventType, Key, WriteError, delete_unchanged};
 
+use super::super::evacuation::has_to_leave;
 use super::super::view::Migration;
 use super::WorkloadUpdate;
 use crate::view::Guest;
 
 /// Why a move ends, for the event.
 const TAKEN_BACK: &str = "the change that it was for was taken back";
+const CURRENT: &str = "the guest's pod has the current launcher";
 const EVACUATED: &str = "the guest has to leave its node first";
 
 /// Why the move is not to go on, while the guest is still where it was.
@@ -27,15 +30,14 @@ fn is_needless(migration: &Migration, vmi: &Guest, launcher_image: &str) -> Opti
         return None;
     }
     // Once virt-handlers have it, it leads away from the node as well as the evacuation would.
-    let status = &vmi.status;
-    let has_to_leave = status.evacuation_node.is_some()
-        && status.evacuation_node == status.node_name
-        && !vmi.stays_on_node();
-    if has_to_leave && state.is_none() {
+    if has_to_leave(vmi) && state.is_none() {
         return Some(EVACUATED);
     }
-    let is_taken_back = !vmi.awaits_size() && !status.runs_in_other_than(launcher_image);
-    is_taken_back.then_some(TAKEN_BACK)
+    if vmi.awaits_size() || vmi.status.runs_in_other_than(launcher_image) {
+        return None;
+    }
+    let is_for_a_change = migration.spec.priority == Some(MigrationPriority::UserTriggered);
+    Some(if is_for_a_change { TAKEN_BACK } else { CURRENT })
 }
 
 impl WorkloadUpdate {
@@ -129,34 +131,72 @@ mod tests {
     }
 
     #[test]
+    fn event_names_the_cause_that_is_gone() {
+        let vmi: Guest = serde_json::from_value(json!({
+            "metadata": {},
+            "status": {"phase": "Running", "launcherContainerImageVersion": "now"},
+        }))
+        .unwrap();
+        for (priority, expected) in [
+            ("user-triggered", TAKEN_BACK),
+            ("system-maintenance", CURRENT),
+        ] {
+            let migration: Migration = serde_json::from_value(json!({
+                "metadata": {"name": "m", "uid": "m-uid"}, "spec": {"priority": priority},
+            }))
+            .unwrap();
+            assert_eq!(
+                is_needless(&migration, &vmi, "now"),
+                Some(expected),
+                "{priority}"
+            );
+        }
+    }
+
+    #[test]
     fn evacuation_goes_before_a_move_that_has_not_begun() {
         let migration: Migration =
             serde_json::from_value(json!({"metadata": {"name": "m", "uid": "m-uid"}})).unwrap();
         let begun = json!({"migrationUid": "m-uid"});
-        for (evacuated, reason, state, expected) in [
-            ("n1", "", json!(null), Some(EVACUATED)),
-            ("n1", "", json!({"migrationUid": "other"}), Some(EVACUATED)),
-            ("n1", "", begun, None),
+        for (evacuated, mobility, strategy, state, expected) in [
+            ("n1", "True", "", json!(null), Some(EVACUATED)),
+            (
+                "n1",
+                "True",
+                "",
+                json!({"migrationUid": "other"}),
+                Some(EVACUATED),
+            ),
+            ("n1", "True", "", begun, None),
             // It has left that node.
-            ("n0", "", json!(null), None),
+            ("n0", "True", "", json!(null), None),
             // It cannot leave it.
-            ("n1", "OnlyWithinNode", json!(null), None),
+            ("n1", "True OnlyWithinNode", "", json!(null), None),
+            ("n1", "False", "", json!(null), None),
+            // Another controller has it leave.
+            ("n1", "True", "External", json!(null), None),
         ] {
+            let (can_move, reason) = mobility.split_once(' ').unwrap_or((mobility, ""));
+            let strategy = Some(strategy).filter(|strategy| !strategy.is_empty());
             let vmi: Guest = serde_json::from_value(json!({
                 "metadata": {},
+                "spec": {"domain": {"devices": {}}, "evictionStrategy": strategy},
                 "status": {
                     "phase": "Running", "launcherContainerImageVersion": "old",
                     "nodeName": "n1", "evacuationNodeName": evacuated,
                     "conditions": [
                         {"type": "HotVCPUChange", "status": "True"},
-                        {"type": "LiveMigratable", "status": "True", "reason": reason},
+                        {"type": "LiveMigratable", "status": can_move, "reason": reason},
                     ],
                     "migrationState": state,
                 },
             }))
             .unwrap();
             let found = is_needless(&migration, &vmi, "now");
-            assert_eq!(found, expected, "{evacuated} {reason} {state}");
+            assert_eq!(
+                found, expected,
+                "{evacuated} {mobility} {strategy:?} {state}"
+            );
         }
     }
 }

@@ -1,18 +1,20 @@
 //! Changes that a running guest follows, and those that need a restart.
 
+use reasons::Reason;
 use serde_json::{Value, json};
 
 use super::{Done, observe, set, status, vm, vmi};
+use crate::vm::instancetype::ChoiceStep;
 use crate::vm::live::{Follow, Live, follow};
 use crate::vm::observe::Observed;
-use crate::vm::plan::{Restart, Step, plan};
+use crate::vm::plan::{Failure, Restart, Step, plan};
 use crate::vm::revision::{Plugs, changes_beyond};
 
-const SOCKETS: &str = "/domain/cpu/sockets";
-const MEMORY: &str = "/domain/memory/guest";
+pub(super) const SOCKETS: &str = "/domain/cpu/sockets";
+pub(super) const MEMORY: &str = "/domain/memory/guest";
 
 /// The spec of a template, as the guest was started with it.
-fn spec() -> Value {
+pub(super) fn spec() -> Value {
     json!({
         "domain": {
             "cpu": {"sockets": 1, "cores": 2}, "memory": {"guest": "1Gi"}, "devices": {},
@@ -21,8 +23,14 @@ fn spec() -> Value {
     })
 }
 
+/// Its processors and memory are changed, and the guest has not got them.
+pub(super) fn pending() -> Value {
+    let vmi = set(running(), "/spec/domain/cpu/sockets", json!(3));
+    set(vmi, "/spec/domain/memory/guest", json!("2Gi"))
+}
+
 /// A running guest of that template.
-fn running() -> Value {
+pub(super) fn running() -> Value {
     let mut running = set(vmi("Running"), "/spec", spec());
     running["metadata"]["resourceVersion"] = "9".into();
     running["spec"]["architecture"] = "amd64".into();
@@ -37,7 +45,7 @@ fn running() -> Value {
     running
 }
 
-fn live(before: Value, now: Value, vmi: Value) -> Live {
+pub(super) fn live(before: Value, now: Value, vmi: Value) -> Live {
     Live {
         before,
         now,
@@ -46,12 +54,12 @@ fn live(before: Value, now: Value, vmi: Value) -> Live {
     }
 }
 
-fn followed(now: Value, vmi: Value) -> Follow {
+pub(super) fn followed(now: Value, vmi: Value) -> Follow {
     follow(&live(spec(), now, vmi))
 }
 
 /// The patch of the spec, and of what is refused.
-fn outcome(now: Value, vmi: Value) -> (Value, Vec<String>) {
+pub(super) fn outcome(now: Value, vmi: Value) -> (Value, Vec<String>) {
     let found = followed(now, vmi);
     let patch = found.patch.unwrap_or_default();
     assert!(patch.is_null() || patch["metadata"]["resourceVersion"] == "9");
@@ -61,7 +69,13 @@ fn outcome(now: Value, vmi: Value) -> (Value, Vec<String>) {
     (patch["spec"].clone(), found.refused)
 }
 
-fn with_condition(vmi: Value, kind: &str, status: &str) -> Value {
+/// A VMI that has followed these fields.
+pub(super) fn marked(mut vmi: Value, fields: &str) -> Value {
+    vmi["metadata"]["annotations"]["ferrovirt.io/followed-fields"] = fields.into();
+    vmi
+}
+
+pub(super) fn with_condition(vmi: Value, kind: &str, status: &str) -> Value {
     let condition = json!({"type": kind, "status": status, "message": "why"});
     let mut vmi = vmi;
     let all = vmi["status"]["conditions"].as_array_mut().unwrap();
@@ -174,8 +188,7 @@ fn change_beyond_the_room_of_the_guest_needs_a_restart() {
 
 #[test]
 fn change_that_has_not_taken_effect_can_be_taken_back() {
-    let pending = set(running(), "/spec/domain/cpu/sockets", json!(3));
-    let pending = set(pending, "/spec/domain/memory/guest", json!("2Gi"));
+    let pending = marked(pending(), "sockets,memory");
     let back = json!({"domain": {"cpu": {"sockets": 1}, "memory": {"guest": "1Gi"}}});
     assert_eq!(outcome(spec(), pending.clone()), (back.clone(), vec![]));
     for kind in ["HotVCPUChange", "HotMemoryChange", "LiveMigratable"] {
@@ -187,30 +200,28 @@ fn change_that_has_not_taken_effect_can_be_taken_back() {
 #[test]
 fn guest_that_does_not_run_or_moves_takes_changes_later() {
     let now = set(spec(), SOCKETS, json!(2));
-    let check = |vmi: Value, waits: bool| {
+    let check = |vmi: Value, expected: &str| {
         let found = followed(now.clone(), vmi.clone());
-        assert_eq!(
-            (found.waits, found.patch.is_none()),
-            (waits, waits),
-            "{vmi}"
-        );
+        let waits = found.waits.unwrap_or_default();
+        assert!(waits.contains(expected), "{vmi}: {waits}");
+        assert_eq!(waits.is_empty(), expected.is_empty(), "{vmi}: {waits}");
+        assert_eq!(found.patch.is_none(), !expected.is_empty(), "{vmi}");
         assert_eq!(found.refused, Vec::<String>::new());
     };
-    check(running(), false);
-    check(set(running(), "/status/phase", json!("Scheduled")), true);
-    check(set(running(), "/status/conditions", json!([])), true);
+    check(running(), "");
+    let scheduled = set(running(), "/status/phase", json!("Scheduled"));
+    check(scheduled, "does not run yet");
+    let unknown = set(running(), "/status/conditions", json!([]));
+    check(unknown, "whether the guest can migrate");
     let start = "2026-11-21T12:00:00Z";
     let state = |state: Value| set(running(), "/status/migrationState", state);
-    check(state(json!({"migrationUid": "m"})), false);
-    check(state(json!({"startTimestamp": start})), true);
+    check(state(json!({"migrationUid": "m"})), "");
+    check(state(json!({"startTimestamp": start})), "is migrating");
     check(
         state(json!({"startTimestamp": start, "completed": true})),
-        false,
+        "",
     );
-    check(
-        state(json!({"startTimestamp": start, "failed": true})),
-        false,
-    );
+    check(state(json!({"startTimestamp": start, "failed": true})), "");
 }
 
 fn observe_changed(now: Value, vmi: Value) -> Observed {
@@ -233,13 +244,80 @@ fn vmi_follows_before_its_generation_is_noted() {
     let follows = set(running(), "/spec/domain/cpu/sockets", json!(2));
     let next = plan(&observe_changed(now(), follows));
     assert_eq!(next.steps, [Step::NoteGeneration(3)]);
+}
+
+/// The message of a condition of the VM, if it holds.
+fn shown(observed: &Observed, done: &Done, kind: &str) -> Option<String> {
+    let status = status::render(observed, &plan(observed), done);
+    let mut all = status.conditions.into_iter();
+    let found = all.find(|one| one.type_.as_str() == kind && one.status == "True")?;
+    found.message
+}
+
+#[test]
+fn change_that_waits_is_shown_until_it_is_followed() {
+    let now = || set(spec(), SOCKETS, json!(2));
     let moving = json!({"startTimestamp": "2026-11-21T12:00:00Z"});
     let moving = set(running(), "/status/migrationState", moving);
-    let waiting = plan(&observe_changed(now(), moving));
+    let waiting = observe_changed(now(), moving);
+    let planned = plan(&waiting);
     assert_eq!(
-        (waiting.steps, waiting.restart),
+        (planned.steps, planned.restart),
         (vec![], Restart::NotRequired)
     );
+    let pending = shown(&waiting, &Done::default(), "ChangePending").unwrap();
+    assert!(pending.ends_with("the guest is migrating"), "{pending}");
+    let old = json!([{"type": "ChangePending", "status": "True"}]);
+    let with_old = |mut observed: Observed, run_strategy: &str| {
+        let changed = set(vm(run_strategy), "/spec/template/spec", now());
+        let changed = set(changed, "/status/conditions", old.clone());
+        observed.vm = observe(changed, None).vm;
+        shown(&observed, &Done::default(), "ChangePending")
+    };
+    let follows = observe_changed(now(), running());
+    assert_eq!(with_old(follows, "Always"), None);
+    // It stops.
+    assert_eq!(with_old(waiting, "Halted"), None);
+}
+
+#[test]
+fn failed_change_is_named_though_the_generation_is_not_noted() {
+    let now = set(spec(), MEMORY, json!("2Gi"));
+    let follows = set(running(), "/spec/domain/memory/guest", json!("2Gi"));
+    let failed = with_condition(follows, "HotMemoryChange", "False");
+    let mut observed = observe_changed(now.clone(), failed);
+    let mut changed = set(vm("Always"), "/spec/template/spec", now);
+    changed["spec"]["template"]["metadata"]["labels"]["app"] = "db".into();
+    observed.vm = observe(changed, None).vm;
+    let found = plan(&observed);
+    let memory = "template.spec.domain.memory.guest (why)".to_owned();
+    assert_eq!(found.restart, Restart::Required(vec![memory]));
+    assert_eq!((found.steps, found.follow), (vec![], Follow::default()));
+}
+
+#[test]
+fn restart_is_required_if_the_choice_cannot_be_stored() {
+    let cores = || set(spec(), "/domain/cpu/cores", json!(4));
+    let failed = || Done {
+        failure: Some(Failure {
+            reason: Reason::FailedFindInstancetype,
+            message: "there is none".to_owned(),
+        }),
+        ..Done::default()
+    };
+    let restart = |now: Value, choice: ChoiceStep, done: &Done| {
+        let mut observed = observe_changed(now, running());
+        observed.choice = choice;
+        observed.live = None;
+        shown(&observed, done, "RestartRequired")
+    };
+    for choice in [ChoiceStep::Keep, ChoiceStep::Upgrade] {
+        let message = restart(cores(), choice, &failed()).unwrap();
+        assert!(message.contains("domain.cpu.cores"), "{message}");
+        assert_eq!(restart(spec(), choice, &failed()), None);
+        // The guest may follow what is compared next.
+        assert_eq!(restart(cores(), choice, &Done::default()), None);
+    }
 }
 
 #[test]
@@ -279,8 +357,7 @@ fn guest_that_does_not_run_yet_needs_a_restart_for_each_change() {
 
 #[test]
 fn change_is_taken_back_though_another_needs_a_restart() {
-    let pending = set(running(), "/spec/domain/cpu/sockets", json!(3));
-    let pending = set(pending, "/spec/domain/memory/guest", json!("2Gi"));
+    let pending = marked(pending(), "sockets,memory");
     let check = |sockets: u32, memory: &str, expected: Value| {
         let now = set(spec(), "/domain/cpu/cores", json!(4));
         let now = set(set(now, SOCKETS, json!(sockets)), MEMORY, json!(memory));
@@ -313,11 +390,7 @@ fn change_that_is_refused_or_unknown_holds_up_no_stop() {
         not_followed: Some("quota".to_owned()),
         ..Done::default()
     };
-    let shown = status::render(&observed, &plan(&observed), &done).conditions;
-    let shown = shown
-        .iter()
-        .find(|one| one.type_.as_str() == "RestartRequired");
-    let message = shown.and_then(|one| one.message.clone()).unwrap();
+    let message = shown(&observed, &done, "RestartRequired").unwrap();
     assert!(message.contains("quota"), "{message}");
 
     let mut stopped = observe_changed(now.clone(), running());
