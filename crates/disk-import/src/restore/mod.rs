@@ -1,7 +1,7 @@
 //! Restores a disk from a backup: the files of a full backup and of the increments that build on it, in a
 //! directory each, become one disk.
 //!
-//! - [`manifest`] reads `backup.json`, [`chain`] follows parents, [`layer`] reads one qcow2 file, [`merge`] writes
+//! - [`chain`] reads `backup.json` and follows parents, [`layer`] reads one qcow2 file, [`merge`] writes
 //!   the disk.
 //!
 //! **Invariants**: whatever is in the directories is untrusted: no link is followed and no name leaves the claim;
@@ -12,7 +12,6 @@
 
 mod chain;
 mod layer;
-mod manifest;
 mod merge;
 #[cfg(test)]
 mod tests;
