@@ -26,6 +26,7 @@ const CONSTANTS: &[Row] = &[
     Row { finalizer: "SNAPSHOT_SOURCE", added: Some(("crates/virt-controller/src/snapshot/act.rs", "push(finalizers::SNAPSHOT_SOURCE.to_owned())")), removed: ("crates/virt-controller/src/snapshot/act.rs", "*one != finalizers::SNAPSHOT_SOURCE") },
     Row { finalizer: "RESTORE", added: Some(("crates/virt-controller/src/restore/act.rs", "push(finalizers::RESTORE.to_owned())")), removed: ("crates/virt-controller/src/restore/act.rs", "one != finalizers::RESTORE") },
     Row { finalizer: "BACKUP", added: Some(("crates/virt-controller/src/backup/act.rs", "push(finalizers::BACKUP.to_owned())")), removed: ("crates/virt-controller/src/backup/act.rs", "one != finalizers::BACKUP") },
+    Row { finalizer: "BACKUP_RESTORE", added: Some(("crates/virt-controller/src/backup_restore/act.rs", "push(finalizers::BACKUP_RESTORE.to_owned())")), removed: ("crates/virt-controller/src/backup_restore/act.rs", "one != finalizers::BACKUP_RESTORE") },
 ];
 
 /// Finalizers of Kubernetes that the embedded API server and node add.

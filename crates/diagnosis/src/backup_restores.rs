@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubevirt_api::{
     annotations,
     backup::ConditionType as Type,
-    backup_restore::{RestoreMark, VirtualMachineBackupRestore as Restore},
+    backup_restore::{MarkState, RestoreMark, VirtualMachineBackupRestore as Restore},
     conditions::{self, Condition as _},
 };
 use reasons::Reason;
@@ -24,31 +24,57 @@ pub(crate) fn claim_waits(observed: &Observed) -> Vec<Finding> {
     });
     marked
         .map(|(claim, mark)| {
-            let restore = &mark.name;
-            let mut all = observed.backup_restores.iter();
-            let found = all.find(|one| one.metadata.uid.as_ref() == Some(&mark.uid));
-            let state = match found {
-                None => "is gone".to_owned(),
-                Some(found) => {
-                    let status = found.status.clone().unwrap_or_default();
-                    let phase = status.phase.unwrap_or_default();
-                    let progress = status.progress.unwrap_or_default();
-                    format!("is {phase} ({progress})")
-                }
-            };
-            let sentence = format!(
-                "The claim {claim:?} has no complete disk: the restore {restore} writes to it, and {state}."
-            );
+            let (sentence, next) = explain(observed, claim, &mark);
             Finding::new(sentence)
                 .because(Reason::ClaimBeingRestored)
                 .evidence(
                     format!("pvc/{claim}"),
                     format!("metadata.annotations[{}]", annotations::BACKUP_RESTORE),
-                    restore,
+                    &mark.name,
                 )
-                .next(observed.kubectl(&format!("describe vmbackuprestore {restore}")))
+                .next(observed.kubectl(&next))
         })
         .collect()
+}
+
+/// A sentence, and what to do next.
+fn explain(observed: &Observed, claim: &str, mark: &RestoreMark) -> (String, String) {
+    let name = &mark.name;
+    let is_reserved = mark.state == MarkState::Reserved;
+    let mut all = observed.backup_restores.iter();
+    let found = all.find(|one| one.metadata.uid.as_ref() == Some(&mark.uid));
+    let describe = format!("describe vmbackuprestore {name}");
+    let state = match found {
+        Some(found) => {
+            let status = found.status.clone().unwrap_or_default();
+            let phase = status.phase.unwrap_or_default();
+            let progress = status.progress.unwrap_or_default();
+            format!("is {phase} ({progress})")
+        }
+        None if observed.was_not_read("vmbackuprestores") => "cannot be read".to_owned(),
+        None if is_reserved => {
+            // Nothing writes to it any more.
+            let sentence = format!(
+                "The claim {claim:?} is reserved by the restore {name}, which is gone: it has its old disk, and is free \
+                 without the annotation."
+            );
+            let next = format!("annotate pvc {claim} {}-", annotations::BACKUP_RESTORE);
+            return (sentence, next);
+        }
+        None => {
+            let sentence = format!(
+                "The claim {claim:?} has no complete disk: the restore {name}, which wrote to it, is gone. Make another \
+                 one onto the claim."
+            );
+            return (sentence, "get vmbackuprestore".to_owned());
+        }
+    };
+    let problem = if is_reserved {
+        format!("is reserved by the restore {name}, which")
+    } else {
+        format!("has no complete disk: the restore {name} writes to it, and")
+    };
+    (format!("The claim {claim:?} {problem} {state}."), describe)
 }
 
 pub(crate) fn failed(observed: &Observed) -> Vec<Finding> {

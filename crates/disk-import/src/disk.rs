@@ -152,9 +152,9 @@ impl Space {
                 room: most,
             });
         }
-        if free < data {
+        if free < with_records {
             return Err(ImportError::TooLarge {
-                found: data,
+                found: with_records,
                 room: free,
             });
         }
@@ -516,9 +516,9 @@ mod tests {
         // Most of the disk is zeros.
         check((100, 20, 60), 10, Some(false));
         check((100, 20, 60), 70, Some(true));
-        check((100, 20, 60), 80, Some(true));
-        check((100, 20, 60), 81, None);
         // The records of the file system need a part.
+        check((100, 20, 60), 77, Some(true));
+        check((100, 20, 60), 78, None);
         check((100, 64, 4), 64, Some(true));
         // The disk is larger than the file system.
         check((64, 20, 40), 10, None);

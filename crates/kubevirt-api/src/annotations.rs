@@ -58,6 +58,8 @@ pub const EXPORT_TOKEN: &str = "ferrovirt.io/export-token";
 pub const SUSPENDED_GUEST: &str = "ferrovirt.io/suspended-guest";
 /// On VMIs: the checkpoints that trackers need while a backup is made, separated by commas.
 pub const KEPT_CHECKPOINTS: &str = "ferrovirt.io/kept-checkpoints";
+/// On VMIs: the checkpoint that the backup of a tracker is to build on, or its own if it is to be full.
+pub const REQUESTED_CHECKPOINT: &str = "ferrovirt.io/requested-checkpoint";
 /// On VMIs: configuration for guests that read it by `fw_cfg`.
 pub const IGNITION_DATA: &str = "kubevirt.io/ignitiondata";
 /// On VMIs: sidecars that may change the domain.

@@ -74,7 +74,7 @@ pub struct BackupRestoreSource {
     pub pvc_name: Option<String>,
     /// The directory of the backup in that claim.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(extend("pattern" = "^[^./][^/]*$"), extend("maxLength" = 255)))]
+    #[cfg_attr(feature = "schema", schemars(extend("pattern" = r"^[^./\x00-\x1f\x7f-\x9f][^/\x00-\x1f\x7f-\x9f]*$"), extend("maxLength" = 255)))]
     pub directory: Option<String>,
 }
 
@@ -128,9 +128,12 @@ pub struct VirtualMachineBackupRestoreStatus {
     /// Pending, Inspecting, Restoring, Succeeded or Failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<RestorePhase>,
-    /// Of all disks, such as 42.0%.
+    /// Of all disks, such as 42.0%; while the backup is inspected, of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
+    /// How often the inspection of the backup was begun anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<i32>,
     /// The claim with the backup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pvc_name: Option<String>,

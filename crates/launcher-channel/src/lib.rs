@@ -10,6 +10,7 @@
 
 mod agent;
 mod backup;
+mod backup_manifest;
 mod content;
 mod dump;
 mod frame;
@@ -25,6 +26,9 @@ pub use agent::{
 pub use backup::{
     BACKUP_DRAFT, BACKUP_MANIFEST, BackupPlan, BackupReport, BackupStage, Lineage, MAX_INCREMENTS,
     Quiesce, backup_file, is_plain_name,
+};
+pub use backup_manifest::{
+    BackedUpVolume, BackupKind, BackupManifest, MAX_BACKUP_MANIFEST, ManifestError,
 };
 pub use content::{MAX_PART, Part};
 pub use dump::{DUMP_SUFFIX, DumpPlan, DumpReport, DumpStage, SAVED_SUFFIX};

@@ -15,8 +15,6 @@ use crate::{Guest, Storage, Target};
 const VOLUME_SUFFIX: &str = "-backup-target-pvc";
 /// Bytes of the name of a backup in other names, which are names of directories, too.
 const MAX_NAME: usize = 200;
-/// An annotation of VMIs: the checkpoint that the backup of a tracker is to build on, or its own if it is to be full.
-pub const REQUESTED_CHECKPOINT: &str = "ferrovirt.io/requested-checkpoint";
 /// The most checkpoints of a guest that is backed up, besides the one that is made: each takes memory of QEMU.
 pub const MAX_CHECKPOINTS: usize = 16;
 /// Digits of the hash of a longer name.
@@ -49,7 +47,7 @@ pub fn kept_checkpoints(vmi: &VirtualMachineInstance) -> Vec<String> {
 /// would be taken for the result.
 pub fn requested_checkpoint(vmi: &VirtualMachineInstance) -> Option<&str> {
     let all = vmi.metadata.annotations.as_ref()?;
-    let name = all.get(REQUESTED_CHECKPOINT)?;
+    let name = all.get(annotations::REQUESTED_CHECKPOINT)?;
     (!name.is_empty()).then_some(name)
 }
 

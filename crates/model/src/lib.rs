@@ -37,8 +37,8 @@ pub use allocated_devices::{
     AllocatedDevices, DeviceAddress, InvalidAllocation, MediatedUuid, UsbAddress,
 };
 pub use backup::{
-    MAX_CHECKPOINTS, REQUESTED_CHECKPOINT, backed_up_volumes, backup_directory, backup_volume,
-    is_backup_volume, kept_checkpoints, last_backup, requested_checkpoint,
+    MAX_CHECKPOINTS, backed_up_volumes, backup_directory, backup_volume, is_backup_volume,
+    kept_checkpoints, last_backup, requested_checkpoint,
 };
 pub use bootloader::Bootloader;
 pub use claimed_device::{

@@ -4,6 +4,8 @@
 
 #[path = "controllers/backup_restores.rs"]
 mod backup_restores;
+#[path = "controllers/backup_restores_overwrite.rs"]
+mod backup_restores_overwrite;
 #[path = "controllers/backups.rs"]
 mod backups;
 #[path = "controllers/clones.rs"]

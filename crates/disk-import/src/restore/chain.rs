@@ -6,13 +6,15 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use container_disk::beneath;
-use launcher_channel::{BACKUP_MANIFEST, MAX_INCREMENTS, is_plain_name};
+use launcher_channel::{
+    BACKUP_MANIFEST, BackedUpVolume, BackupManifest, MAX_BACKUP_MANIFEST, MAX_INCREMENTS,
+    ManifestError, is_plain_name,
+};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::BackupProblem;
 use super::layer::Layer;
-use super::manifest::{Entry, Guest, MAX_BYTES, Manifest};
 use crate::ImportError;
 use crate::error::io_failed;
 
@@ -23,15 +25,9 @@ pub(crate) const MAX_CHAIN: usize = MAX_INCREMENTS + 1;
 struct Directory {
     name: String,
     file: File,
-    manifest: Manifest,
+    manifest: BackupManifest,
     /// Of the file of the manifest.
     sum: String,
-}
-
-/// What a backup says about the one that it builds on.
-struct Child {
-    guest: Guest,
-    parent_sum: Option<String>,
 }
 
 /// The names of all volumes of a backup.
@@ -47,7 +43,7 @@ pub(super) fn open(root: &Path, directory: &str, volume: &str) -> Result<Vec<Lay
     let mut layers = Vec::new();
     let mut visited = BTreeSet::new();
     let mut next = directory.to_owned();
-    let mut child: Option<Child> = None;
+    let mut child: Option<BackupManifest> = None;
     loop {
         if !visited.insert(next.clone()) {
             return Err(BackupProblem::Loop(next).into());
@@ -59,7 +55,7 @@ pub(super) fn open(root: &Path, directory: &str, volume: &str) -> Result<Vec<Lay
         if let Some(child) = &child {
             found.check_parent(child)?;
         }
-        let Some(entry) = found.manifest.entry(volume) else {
+        let Some(entry) = found.manifest.volume(volume) else {
             return Err(BackupProblem::NoVolume {
                 directory: found.name,
                 volume: volume.to_owned(),
@@ -67,14 +63,11 @@ pub(super) fn open(root: &Path, directory: &str, volume: &str) -> Result<Vec<Lay
             .into());
         };
         layers.push(found.layer(entry)?);
-        let Some(parent) = found.manifest.parent else {
+        let Some(parent) = found.manifest.parent.clone() else {
             return Ok(layers);
         };
         next = parent;
-        child = Some(Child {
-            guest: found.manifest.guest,
-            parent_sum: found.manifest.parent_sha256,
-        });
+        child = Some(found.manifest);
     }
 }
 
@@ -115,13 +108,13 @@ impl Directory {
     }
 
     /// Whether it is what the child was built on, and no other backup of the same name.
-    fn check_parent(&self, child: &Child) -> Result<(), BackupProblem> {
+    fn check_parent(&self, child: &BackupManifest) -> Result<(), BackupProblem> {
         let is_same = |sum: &String| sum.eq_ignore_ascii_case(&self.sum);
-        let problem = if self.manifest.guest != child.guest {
+        let problem = if !self.manifest.is_of_same_guest(child) {
             "it is of another VM, or of another start of it, than the backup that builds on it"
         } else if self.manifest.checkpoint.as_deref() != Some(self.name.as_str()) {
             "it is not what the backup that builds on it names: its checkpoint is not its directory"
-        } else if !child.parent_sum.as_ref().is_none_or(is_same) {
+        } else if !child.parent_sha256.as_ref().is_none_or(is_same) {
             "it is not what the backup that builds on it names: its sha256 is another one"
         } else {
             return Ok(());
@@ -132,7 +125,7 @@ impl Directory {
         })
     }
 
-    fn layer(&self, entry: &Entry) -> Result<Layer, ImportError> {
+    fn layer(&self, entry: &BackedUpVolume) -> Result<Layer, ImportError> {
         let problem = |problem: String| BackupProblem::File {
             directory: self.name.clone(),
             file: entry.file.clone(),
@@ -160,20 +153,19 @@ impl Directory {
 }
 
 /// The manifest and its sum. The outer error is one of the storage.
-fn read_manifest(file: File) -> Result<Result<(Manifest, String), String>, ImportError> {
+fn read_manifest(file: File) -> Result<Result<(BackupManifest, String), String>, ImportError> {
     let failed = io_failed("read backup.json");
     let metadata = file.metadata().map_err(&failed)?;
     if !metadata.is_file() {
         return Ok(Err("it is not a regular file".to_owned()));
     }
     let mut bytes = Vec::new();
-    let mut limited = file.take(MAX_BYTES + 1);
+    let mut limited = file.take(MAX_BACKUP_MANIFEST + 1);
     limited.read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Ok(Err(format!("it has more than {MAX_BYTES} bytes")));
-    }
     let sum = hex::encode(Sha256::digest(&bytes));
-    Ok(Manifest::parse(&bytes).map(|manifest| (manifest, sum)))
+    let found = BackupManifest::parse(&bytes);
+    let found = found.map_err(|problem: ManifestError| problem.to_string());
+    Ok(found.map(|manifest| (manifest, sum)))
 }
 
 /// Whether there is nothing of the name that may be opened: nothing at all, a link, or another kind of file.

@@ -8,10 +8,10 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use disk_image::{Format, PROBE_LENGTH, SECTOR, probe};
+use launcher_channel::BackedUpVolume;
 use sha2::{Digest as _, Sha256};
 
 use super::BackupProblem;
-use super::manifest::Entry;
 use crate::ImportError;
 use crate::error::io_failed;
 
@@ -84,7 +84,11 @@ impl Stamp {
 }
 
 impl Layer {
-    pub(super) fn open(file: File, entry: &Entry, directory: &str) -> Result<Self, ImportError> {
+    pub(super) fn open(
+        file: File,
+        entry: &BackedUpVolume,
+        directory: &str,
+    ) -> Result<Self, ImportError> {
         let failed = io_failed("read a file of the backup");
         let stamp = Stamp::of(&file)?;
         let length = stamp.length;

@@ -1,7 +1,7 @@
 //! Restores a disk from a backup: the files of a full backup and of the increments that build on it, in a
 //! directory each, become one disk.
 //!
-//! - [`manifest`] reads `backup.json`, [`chain`] follows parents, [`layer`] reads one qcow2 file, [`merge`] writes
+//! - [`chain`] reads `backup.json` and follows parents, [`layer`] reads one qcow2 file, [`merge`] writes
 //!   the disk.
 //!
 //! **Invariants**: whatever is in the directories is untrusted: no link is followed and no name leaves the claim;
@@ -12,7 +12,6 @@
 
 mod chain;
 mod layer;
-mod manifest;
 mod merge;
 #[cfg(test)]
 mod tests;
@@ -97,8 +96,7 @@ pub(crate) fn restore(
 fn fill(mut layers: Vec<Layer>, place: &Place) -> Result<Restored, ImportError> {
     let mut progress = Progress::default();
     let size = merge::size(&layers);
-    let files = layers.iter().map(Layer::length);
-    let files: u64 = files.fold(0, u64::saturating_add);
+    let files = length(&layers);
     let total = size.saturating_add(files);
     let mut read = 0;
     let verified = verify(&layers, |bytes| {
@@ -121,6 +119,12 @@ fn fill(mut layers: Vec<Layer>, place: &Place) -> Result<Restored, ImportError> 
     }
     let bytes = disk.finish()?;
     Ok(Restored { bytes, verified })
+}
+
+/// Of all files.
+fn length(layers: &[Layer]) -> u64 {
+    let files = layers.iter().map(Layer::length);
+    files.fold(0, u64::saturating_add)
 }
 
 /// Compares the checksums of all files; false if some have none. `on_read` gets the bytes of each step.
@@ -188,7 +192,7 @@ enum Depth {
 }
 
 /// The volumes of a backup, or those that are asked for, and the sizes of their disks. The whole chain of each
-/// can be read.
+/// can be read. The files of one volume are open at a time.
 fn inspect(
     root: &Path,
     directory: &str,
@@ -203,13 +207,22 @@ fn inspect(
     if all.len() > MAX_VOLUMES {
         return Err(BackupProblem::TooManyVolumes(all.len()).into());
     }
-    let size = |volume: String| {
-        let mut layers = chain::open(root, directory, &volume)?;
-        if depth == Depth::Content {
-            verify(&layers, |_| {})?;
+    let (mut found, mut total) = (BTreeMap::new(), 0_u64);
+    for volume in all {
+        let layers = chain::open(root, directory, &volume)?;
+        total = total.saturating_add(length(&layers));
+        found.insert(volume, merge::size(&layers));
+    }
+    if depth == Depth::Content {
+        let (mut progress, mut read) = (Progress::default(), 0_u64);
+        for volume in found.keys() {
+            let mut layers = chain::open(root, directory, volume)?;
+            verify(&layers, |bytes| {
+                read = read.saturating_add(bytes);
+                progress.show(read, Some(total));
+            })?;
             merge::data_bytes(&mut layers)?;
         }
-        Ok((volume, merge::size(&layers)))
-    };
-    all.into_iter().map(size).collect()
+    }
+    Ok(found)
 }

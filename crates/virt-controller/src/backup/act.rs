@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kubevirt_api::backup::{QuiesceStatus, VirtualMachineBackup, VirtualMachineBackupTracker};
-use kubevirt_api::finalizers;
 use kubevirt_api::vmi::{UtilityVolume, UtilityVolumeType};
-use model::{REQUESTED_CHECKPOINT, backup_directory};
+use kubevirt_api::{annotations, finalizers};
+use model::backup_directory;
 use reasons::Reason;
 use reconcile::{EventType, Key, WriteError, apply_reported, merge, merge_status};
 use serde_json::{Value, json};
@@ -230,7 +230,7 @@ fn tracking_state(observed: &Observed) -> &str {
 }
 
 /// A merge patch keeps what it lacks: what is left of an earlier backup has to go.
-fn begin_patch(observed: &Observed) -> Value {
+pub(super) fn begin_patch(observed: &Observed) -> Value {
     let skips = observed.backup.spec.skip_quiesce == Some(true);
     let quiesce = skips.then_some(QuiesceStatus::Skipped);
     let now = observed.now;
@@ -243,12 +243,10 @@ fn begin_patch(observed: &Observed) -> Value {
     let kept = observed
         .is_tracked()
         .then(|| observed.kept_checkpoints.join(","));
-    let mut annotations = serde_json::Map::new();
-    annotations.insert(
-        kubevirt_api::annotations::KEPT_CHECKPOINTS.to_owned(),
-        json!(kept),
-    );
-    annotations.insert(REQUESTED_CHECKPOINT.to_owned(), json!(checkpoint));
+    let annotations = json!({
+        annotations::KEPT_CHECKPOINTS: kept,
+        annotations::REQUESTED_CHECKPOINT: checkpoint,
+    });
     json!({"metadata": {"annotations": annotations}, "status": {"changedBlockTracking": {
         "state": tracking_state(observed),
         "backupStatus": {
@@ -265,12 +263,17 @@ fn begin_patch(observed: &Observed) -> Value {
     }}})
 }
 
-fn forget_patch(observed: &Observed) -> Value {
-    if tracking_state(observed).is_empty() {
-        json!({"status": {"changedBlockTracking": null}})
+pub(super) fn forget_patch(observed: &Observed) -> Value {
+    let tracking = if tracking_state(observed).is_empty() {
+        Value::Null
     } else {
-        json!({"status": {"changedBlockTracking": {"backupStatus": null}}})
-    }
+        json!({"backupStatus": null})
+    };
+    let annotations = json!({
+        annotations::KEPT_CHECKPOINTS: null,
+        annotations::REQUESTED_CHECKPOINT: null,
+    });
+    json!({"metadata": {"annotations": annotations}, "status": {"changedBlockTracking": tracking}})
 }
 
 fn name(step: Step) -> &'static str {

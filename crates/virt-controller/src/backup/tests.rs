@@ -6,6 +6,7 @@ use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::backup::{VirtualMachineBackup, VirtualMachineBackupTracker};
 use serde_json::{Value, json};
 
+use super::act::{begin_patch, forget_patch};
 use super::observe::{Observed, Target, holds};
 use super::plan::{Plan, Progress, plan};
 use super::status::render;
@@ -368,6 +369,21 @@ fn made(checkpoint: &Value) -> Value {
         "completed": true, "volumes": [{"volumeName": "root"}], "checkpointName": checkpoint,
     });
     attached("MountedToPod", &report(&members))
+}
+
+#[test]
+fn annotations_of_a_backup_go_with_it() {
+    let none = json!({});
+    for observed in [seen(&none, &none), tracked(&none, &none, Some(PARENT))] {
+        let (begun, left) = (begin_patch(&observed), forget_patch(&observed));
+        let left = left["metadata"]["annotations"].as_object().unwrap();
+        let begun = begun["metadata"]["annotations"].as_object().unwrap();
+        assert!(
+            !begun.is_empty() && begun.keys().eq(left.keys()),
+            "{begun:?} {left:?}"
+        );
+        assert!(left.values().all(Value::is_null), "{left:?}");
+    }
 }
 
 #[test]

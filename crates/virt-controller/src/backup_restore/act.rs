@@ -3,10 +3,10 @@
 use error_chain::error_chain;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, ResourceExt as _};
-use kubevirt_api::annotations;
 use kubevirt_api::backup_restore::{
     MarkState, RestorePhase as Phase, TargetPolicy, VirtualMachineBackupRestore as Restore,
 };
+use kubevirt_api::{annotations, finalizers};
 use reasons::Reason;
 use reconcile::{EventType, Key, WriteError, apply_reported, create, delete, merge};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use super::plan::{Progress, Step};
 use super::{Controller, RestoreError, claims, status};
 use crate::MANAGER;
 use crate::data_volume::{ImporterPod, InspectInput, RestoreInput, render_inspect, render_restore};
-use crate::operation::status_fragment;
+use crate::operation::{set_finalizers, status_fragment};
 use crate::view::Claim;
 
 /// The name of the pod that inspects the backup: derived from the UID, as that of a data volume's pod.
@@ -34,14 +34,25 @@ fn failed(tried: &'static str) -> impl Fn(WriteError) -> RestoreError {
 }
 
 impl Controller {
+    /// Returns the restore if it was changed.
     pub(super) async fn act(
         &self,
         key: &Key,
         observed: &Observed,
         step: Step,
-    ) -> Result<(), RestoreError> {
+    ) -> Result<Option<Restore>, RestoreError> {
         let disk = |index: usize| observed.disks.get(index);
+        let mut after = None;
         match step {
+            Step::AddFinalizer => {
+                let mut all = finalizers_of(observed, |_| true);
+                all.push(finalizers::BACKUP_RESTORE.to_owned());
+                after = Some(self.set_finalizers(key, observed, &all).await?);
+            }
+            Step::RemoveFinalizer => {
+                let all = finalizers_of(observed, |one| one != finalizers::BACKUP_RESTORE);
+                self.set_finalizers(key, observed, &all).await?;
+            }
             Step::CreateInspector => self.create_inspector(key, observed).await?,
             Step::DeleteInspector => self.delete_pod(observed.inspector.as_deref()).await?,
             Step::CreateClaim(index) => {
@@ -73,7 +84,21 @@ impl Controller {
             }
         }
         failpoints::after(name(step));
-        Ok(())
+        Ok(after)
+    }
+
+    async fn set_finalizers(
+        &self,
+        key: &Key,
+        observed: &Observed,
+        all: &[String],
+    ) -> Result<Restore, RestoreError> {
+        let api = Api::<Restore>::namespaced(self.client.clone(), &key.namespace);
+        let metadata = &observed.restore.metadata;
+        let written = set_finalizers(&api, key, metadata, all).await;
+        let written = written.map_err(failed("change the finalizers"))?;
+        self.restores.wrote(&observed.restore, written.clone());
+        Ok(written)
     }
 
     async fn create_inspector(&self, key: &Key, observed: &Observed) -> Result<(), RestoreError> {
@@ -88,7 +113,8 @@ impl Controller {
             directory: observed.directory().unwrap_or_default(),
             volumes: volumes.map(|one| one.name.as_str()).collect(),
             // Else a bad file of one volume shows when others have lost their old disks.
-            verifies: restore.spec.target_policy == Some(TargetPolicy::Overwrite),
+            verifies: observed.overwrites(),
+            restarts: observed.restarts(),
             settings: &self.launcher,
         };
         self.create(
@@ -212,29 +238,17 @@ impl Controller {
         deleted.map_err(failed("delete a pod"))
     }
 
-    /// Says why a step cannot be done, if the API server refuses it.
+    /// Says why a step cannot be done. The end of a restore stays as it was reported.
     pub(super) async fn write_failure(
         &self,
         key: &Key,
         observed: &Observed,
         error: &RestoreError,
     ) -> Result<(), RestoreError> {
-        let RestoreError::Write {
-            source: WriteError::Refused { .. },
-            ..
-        } = error
-        else {
-            return Ok(());
-        };
-        let known = observed.restore.status.as_ref();
-        let progress = Progress::Waits {
-            phase: known
-                .and_then(|status| status.phase.clone())
-                .unwrap_or(Phase::Pending),
-            reason: Reason::BackupRestoreWaits,
-            message: error_chain(error),
-        };
-        self.write_status(key, observed, &progress).await.map(drop)
+        match failure(&observed.restore, error) {
+            Some(progress) => self.write_status(key, observed, &progress).await.map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Returns the restore if its status has changed.
@@ -283,8 +297,39 @@ impl Controller {
     }
 }
 
+/// What users see of a step that failed.
+pub(super) fn failure(restore: &Restore, error: &RestoreError) -> Option<Progress> {
+    let RestoreError::Write { source, .. } = error else {
+        return None;
+    };
+    // Of these, the cache is behind.
+    let is_outdated = matches!(
+        source,
+        WriteError::Conflict { .. }
+            | WriteError::NotFound { .. }
+            | WriteError::AlreadyExists { .. }
+    );
+    if is_outdated || status::is_finished(restore) {
+        return None;
+    }
+    let known = restore.status.as_ref();
+    let phase = known.and_then(|status| status.phase.clone());
+    Some(Progress::Waits {
+        phase: phase.unwrap_or(Phase::Pending),
+        reason: Reason::BackupRestoreWaits,
+        message: error_chain(error),
+    })
+}
+
+fn finalizers_of(observed: &Observed, is_kept: impl Fn(&str) -> bool) -> Vec<String> {
+    let all = observed.restore.metadata.finalizers.iter().flatten();
+    all.filter(|one| is_kept(one)).cloned().collect()
+}
+
 fn name(step: Step) -> &'static str {
     match step {
+        Step::AddFinalizer => "virt-controller/backup-restore/add-finalizer",
+        Step::RemoveFinalizer => "virt-controller/backup-restore/remove-finalizer",
         Step::CreateInspector => "virt-controller/backup-restore/create-inspector",
         Step::DeleteInspector => "virt-controller/backup-restore/delete-inspector",
         Step::CreateClaim(_) => "virt-controller/backup-restore/create-claim",

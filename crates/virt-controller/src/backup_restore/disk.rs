@@ -6,7 +6,7 @@ use std::time::Duration;
 use import_report::Report;
 use kubevirt_api::annotations;
 use kubevirt_api::backup_restore::{
-    Checksums, MarkState, RestoreMark, RestorePhase as Phase, RestoredVolume, TargetPolicy,
+    Checksums, MarkState, RestoreMark, RestorePhase as Phase, RestoredVolume,
 };
 use kubevirt_api::quantity::Amount;
 use reasons::Reason;
@@ -29,10 +29,8 @@ pub(super) struct Disk {
     pub(super) claim: Option<Arc<Claim>>,
     /// Why the claim takes no disk now: something else fills it.
     pub(super) filler: Option<String>,
-    /// What uses the claim, besides the pod of this restore.
+    /// What uses the claim, or may begin to, besides the pod of this restore.
     pub(super) user: Option<String>,
-    /// The restore that writes to the claim, or will before this one.
-    pub(super) rival: Option<String>,
     pub(super) pod: Option<Arc<ImporterPod>>,
     /// From the log of a running pod.
     pub(super) progress: Option<String>,
@@ -82,6 +80,15 @@ impl Disk {
         self.volume.phase == Some(Phase::Succeeded)
     }
 
+    /// Whether the claim has lost its old disk to this restore, for all that is known.
+    pub(super) fn has_begun(&self, uid: &str) -> bool {
+        let is_reserved_only = |mark: &RestoreMark| mark.state == MarkState::Reserved;
+        self.is_recorded()
+            || self
+                .own_mark(uid)
+                .is_some_and(|mark| !is_reserved_only(&mark))
+    }
+
     /// What the pod reported in the end.
     pub(super) fn report(&self) -> Option<Report> {
         let end = self.pod.as_deref()?.last_end.as_ref()?;
@@ -91,7 +98,7 @@ impl Disk {
     /// Whether an existing claim has the mark of this restore and its old disk: nothing was written yet, or what was
     /// written did not become the disk, and nothing writes any more.
     pub(super) fn is_untouched(&self, observed: &Observed) -> bool {
-        if observed.restore.spec.target_policy != Some(TargetPolicy::Overwrite) {
+        if !observed.overwrites() {
             return false;
         }
         match self.own_mark(observed.uid()).map(|mark| mark.state) {
@@ -139,7 +146,7 @@ impl Disk {
             return Next::Done;
         }
         let name = &self.volume.claim_name;
-        let is_new = observed.restore.spec.target_policy != Some(TargetPolicy::Overwrite);
+        let is_new = !observed.overwrites();
         let Some(claim) = self.claim.as_deref() else {
             return if is_new {
                 Next::Act(Step::CreateClaim(index))
@@ -169,12 +176,13 @@ impl Disk {
             }
             return Next::Act(Step::CreatePod(index));
         }
-        self.without_pod(uid, index, claim)
+        self.without_pod(observed, index, claim)
     }
 
     /// A claim that existed before gets its mark, and then a pod.
-    fn without_pod(&self, uid: &str, index: usize, claim: &Claim) -> Next {
+    fn without_pod(&self, observed: &Observed, index: usize, claim: &Claim) -> Next {
         let name = &self.volume.claim_name;
+        let uid = observed.uid();
         let state = self.mark().map(|mark| (mark.uid == uid, mark.state));
         // Its data is lost already, and it must not be left without a mark.
         if state == Some((true, MarkState::Writing)) {
@@ -191,16 +199,14 @@ impl Disk {
             (None, None) => None,
         };
         if let Some(obstacle) = obstacle {
-            return if is_reserved {
-                Next::Act(Step::Release(index))
-            } else {
-                waits(obstacle)
-            };
+            return waits(obstacle);
         }
-        if let Some(rival) = &self.rival {
+        if let Some(rival) = &observed.rival
+            && !(is_reserved && observed.has_begun())
+        {
             return waits(format!(
-                "VirtualMachineBackupRestore {rival} writes to persistentvolumeclaim {name} first: wait \
-                 for its end, or delete it"
+                "VirtualMachineBackupRestore {rival} writes to claims of this restore first: wait for its end, \
+                 or delete it"
             ));
         }
         match state {
@@ -220,25 +226,7 @@ impl Disk {
             PodPhase::Pending | PodPhase::Running => {}
         }
         let name = &self.volume.name;
-        let ended = pod.last_end.as_ref().filter(|end| end.exit_code != 0);
-        match (&pod.container, ended) {
-            (Container::Running { since }, _) => Next::Runs {
-                message: format!("volume {name} is being restored"),
-                again: progress_pause(*since, observed.now),
-            },
-            (_, Some(end)) => {
-                // Its phase says soon that it has failed.
-                let (reason, message, _) = pod_problem(end);
-                let message = format!("volume {name}: {message}");
-                Next::Waits {
-                    reason,
-                    message,
-                    again: None,
-                }
-            }
-            (Container::Waiting { reason, message }, None) => starting(reason, message),
-            (Container::Ended | Container::Unknown, None) => unscheduled(pod),
-        }
+        live_pod(observed, pod, format!("volume {name} is being restored"))
     }
 
     /// A pod that has written the disk. Without the mark, others may have changed the claim since.
@@ -279,6 +267,28 @@ impl Disk {
     }
 }
 
+/// A pod that has not ended. The text says what it does when it runs.
+pub(super) fn live_pod(observed: &Observed, pod: &ImporterPod, text: String) -> Next {
+    let ended = pod.last_end.as_ref().filter(|end| end.exit_code != 0);
+    match (&pod.container, ended) {
+        (Container::Running { since }, _) => Next::Runs {
+            message: text,
+            again: progress_pause(*since, observed.now),
+        },
+        (_, Some(end)) => {
+            // Its phase says soon that it has failed.
+            let (reason, message, _) = pod_problem(end);
+            Next::Waits {
+                reason,
+                message,
+                again: None,
+            }
+        }
+        (Container::Waiting { reason, message }, None) => starting(reason, message),
+        (Container::Ended | Container::Unknown, None) => unscheduled(pod),
+    }
+}
+
 /// A pod that has failed.
 pub(super) enum Ended {
     Final(Reason, String),
@@ -310,7 +320,7 @@ pub(super) fn ended_pod(observed: &Observed, pod: &ImporterPod) -> Ended {
     Ended::Stays(reason, message, Some(left))
 }
 
-pub(super) fn starting(reason: &str, message: &str) -> Next {
+fn starting(reason: &str, message: &str) -> Next {
     let verdict = pod_waiting(reason, message);
     Next::Waits {
         reason: verdict.reason.unwrap_or(Reason::ImportScheduled),
@@ -319,7 +329,7 @@ pub(super) fn starting(reason: &str, message: &str) -> Next {
     }
 }
 
-pub(super) fn unscheduled(pod: &ImporterPod) -> Next {
+fn unscheduled(pod: &ImporterPod) -> Next {
     let reason = pod.unschedulable.as_ref().map(|_| Reason::Unschedulable);
     let message = pod.unschedulable.as_deref();
     let message = message.unwrap_or("the importer's pod is starting");

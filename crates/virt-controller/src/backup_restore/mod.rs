@@ -4,15 +4,17 @@
 //! (`disk-import`). While a claim has no complete disk, an annotation says so ([`RestoreMark`]): nothing starts on
 //! it.
 //!
-//! - [`plan`] decides, [`disk`] for one disk; [`rivals`] orders restores onto one claim; [`claims`] names and renders
-//!   claims and marks.
+//! - [`plan`] decides, [`disk`] for one disk; [`rivals`] orders restores with claims in common; [`claims`] names and
+//!   renders claims and marks.
 //!
 //! **Invariants**: nothing is written to a claim without its mark, which goes only when the disk is complete, or when the
 //! last pod that could write reports that the claim has its old disk; a complete disk is in the status before anything
 //! else is done; files of a backup are verified before the first claim is overwritten; a
-//! claim that existed before is marked only while no pod and no VMI uses it, and that is looked at again after the
-//! mark is in the cache from which launcher pods are created; a new claim belongs to the restore until its disk is
-//! complete, and goes with it; the names of claims and pods are fixed before the first is made. All progress is in
+//! claim that existed before is marked only while nothing uses it, and that is looked at again after the
+//! mark is in the cache from which launcher pods are created; no claim is overwritten before all claims of the restore
+//! are reserved; a new claim belongs to the restore until its disk is
+//! complete, and goes with it; a finalizer keeps a restore that overwrites claims until it has taken back the marks of
+//! claims with their old disks; the names of claims and pods are fixed before the first is made. All progress is in
 //! the objects, so that a later process continues.
 //!
 //! [`RestoreMark`]: kubevirt_api::backup_restore::RestoreMark
@@ -45,6 +47,7 @@ use crate::data_volume::ImporterPod;
 use crate::gate::Gate;
 use crate::operation::RETRY;
 use crate::view::{Guest, Volumes};
+use crate::vm::Vm;
 use crate::wiring::Wiring;
 
 /// Trigger by a restore.
@@ -61,6 +64,7 @@ struct Controller {
     backups: Tracked<VirtualMachineBackup>,
     volumes: Volumes,
     guests: Store<Guest>,
+    vms: Store<Vm>,
     pods: Store<ImporterPod>,
     launcher: Settings,
     recorder: Recorder,
@@ -109,6 +113,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>, pods: &Store<ImporterPod>) -> Qu
         backups,
         volumes: wiring.caches.volumes(&gate),
         guests: wiring.caches.guests.store(),
+        vms: wiring.caches.vms.store(),
         pods: pods.clone(),
         launcher: wiring.settings.launcher.clone(),
         recorder: wiring.recorder.clone(),
@@ -121,8 +126,12 @@ pub(crate) fn register(wiring: &mut Wiring<'_>, pods: &Store<ImporterPod>) -> Qu
 /// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
 enum RestoreError {
-    #[error("read the pods of the namespace")]
-    Read(#[source] Box<kube::Error>),
+    #[error("read {what}")]
+    Read {
+        what: &'static str,
+        #[source]
+        source: Box<kube::Error>,
+    },
     #[error("{tried}")]
     Write {
         tried: &'static str,
@@ -136,7 +145,7 @@ enum RestoreError {
 impl ReconcileError for RestoreError {
     fn reason(&self) -> Reason {
         match self {
-            Self::Read(_) => Reason::ServerUnavailable,
+            Self::Read { .. } => Reason::ServerUnavailable,
             Self::Write { .. } => Reason::FailedUpdate,
             Self::Status(_) => Reason::FailedStatusUpdate,
         }
@@ -144,7 +153,7 @@ impl ReconcileError for RestoreError {
 
     fn retry(&self) -> Retry {
         match self {
-            Self::Read(_) => Retry::BackOff,
+            Self::Read { .. } => Retry::BackOff,
             Self::Write { source, .. } | Self::Status(source) => source.retry(),
         }
     }
@@ -162,13 +171,19 @@ impl Reconciler for Controller {
             let observed = self.observe(key, Arc::clone(&restore)).await?;
             let plan = plan::plan(&observed);
             if let Some(step) = plan.step {
-                let done = self.act(key, &observed, step).await;
-                if let Err(error) = done {
-                    self.write_failure(key, &observed, &error).await?;
-                    return Err(error);
+                match self.act(key, &observed, step).await {
+                    Ok(Some(after)) => restore = Arc::new(after),
+                    Ok(None) if step == plan::Step::RemoveFinalizer => {
+                        return Ok(Requeue::OnChange);
+                    }
+                    // The caches show the effect soon, and trigger the next step.
+                    Ok(None) => return Ok(Requeue::After(RETRY)),
+                    Err(error) => {
+                        self.write_failure(key, &observed, &error).await?;
+                        return Err(error);
+                    }
                 }
-                // The caches show the effect soon, and trigger the next step.
-                return Ok(Requeue::After(RETRY));
+                continue;
             }
             match self.write_status(key, &observed, &plan.progress).await? {
                 Some(after) if plan.progress.leads_on() => restore = Arc::new(after),

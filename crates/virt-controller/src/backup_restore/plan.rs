@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use import_report::Report;
-use kubevirt_api::backup_restore::{RestorePhase as Phase, RestoredVolume, TargetPolicy};
+use kubevirt_api::backup_restore::{MarkState, RestoreMark, RestorePhase as Phase, RestoredVolume};
 use reasons::Reason;
 
 use super::claims;
-use super::disk::{Ended, Next, ended_pod, starting, unscheduled};
-use super::observe::Observed;
+use super::disk::{Ended, Next, ended_pod, live_pod};
+use super::observe::{Observed, has_finalizer};
 use super::source::Source;
 use super::status::is_finished;
-use crate::data_volume::{Container, ImporterPod, Permanence, PodPhase, is_deleting, pod_problem};
+use crate::data_volume::{ImporterPod, Permanence, PodPhase, is_deleting, pod_problem};
 use crate::operation;
 
 /// Pods of one restore that write at once.
@@ -23,12 +23,14 @@ const MAX_VOLUMES: usize = 32;
 /// Indices are those of the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
+    AddFinalizer,
+    RemoveFinalizer,
     CreateInspector,
     DeleteInspector,
     CreateClaim(usize),
     /// Marks a claim that nothing uses, so that nothing begins to.
     Reserve(usize),
-    /// Takes the mark back: something began to use the claim.
+    /// Takes the mark back: the claim has its old disk, and the restore does not write to it now.
     Release(usize),
     /// Marks a claim as one without a complete disk.
     Mark(usize),
@@ -47,6 +49,11 @@ pub(super) enum Progress {
     Found {
         claim: String,
         directory: String,
+    },
+    /// A pod inspects the backup.
+    Inspecting {
+        reason: Reason,
+        message: String,
     },
     /// The disks, which are fixed from then on.
     Known(Vec<RestoredVolume>),
@@ -83,15 +90,24 @@ impl Progress {
 pub(super) type Plan = operation::Plan<Step, Progress>;
 
 pub(super) fn plan(observed: &Observed) -> Plan {
-    if observed.restore.metadata.deletion_timestamp.is_some() {
-        // Its pods, and claims without a complete disk, go with it.
-        return Plan::state(Progress::Kept);
-    }
-    if is_finished(&observed.restore) {
+    let is_deleted = observed.restore.metadata.deletion_timestamp.is_some();
+    if is_deleted || is_finished(&observed.restore) {
         return clear_up(observed);
+    }
+    if observed.overwrites() && !has_finalizer(&observed.restore) {
+        return Plan::step(Step::AddFinalizer, Progress::Kept);
+    }
+    if !observed.disks.is_empty() {
+        return match observed.inspector.as_deref() {
+            Some(pod) if !is_deleting(pod) => Plan::step(Step::DeleteInspector, Progress::Kept),
+            _ => restore(observed),
+        };
     }
     let status = observed.restore.status.as_ref();
     let is_known = status.is_some_and(|status| status.directory.is_some());
+    if is_known && let Some(pod) = observed.inspector.as_deref() {
+        return inspect(observed, pod);
+    }
     match &observed.source {
         Source::Unusable(message) => failed(Reason::BackupRestoreNotPossible, message.clone()),
         Source::Waits(message) => Plan {
@@ -102,11 +118,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
             claim: claim.clone(),
             directory: directory.clone(),
         }),
-        Source::Found { .. } if observed.disks.is_empty() => inspect(observed),
-        Source::Found { .. } => match observed.inspector.as_deref() {
-            Some(pod) if !is_deleting(pod) => Plan::step(Step::DeleteInspector, Progress::Kept),
-            _ => restore(observed),
-        },
+        Source::Found { .. } => Plan::step(Step::CreateInspector, Progress::Kept),
     }
 }
 
@@ -122,7 +134,8 @@ fn waits(phase: Phase, reason: Reason, message: String) -> Plan {
     })
 }
 
-/// Deletes pods, and takes marks back of claims that still have their old data.
+/// Deletes pods, and takes marks back of claims that still have their old data. New claims without a complete disk go
+/// with the restore.
 fn clear_up(observed: &Observed) -> Plan {
     let is_left = |pod: Option<&ImporterPod>| pod.is_some_and(|pod| !is_deleting(pod));
     if is_left(observed.inspector.as_deref()) {
@@ -137,51 +150,41 @@ fn clear_up(observed: &Observed) -> Plan {
             return Plan::step(Step::DeletePod(index), Progress::Kept);
         }
     }
+    if has_finalizer(&observed.restore) {
+        return Plan::step(Step::RemoveFinalizer, Progress::Kept);
+    }
     Plan::state(Progress::Kept)
 }
 
-fn inspect(observed: &Observed) -> Plan {
-    let inspecting = |reason: Reason, message: String| waits(Phase::Inspecting, reason, message);
-    let Some(pod) = observed.inspector.as_deref() else {
-        let message = "the pod that inspects the backup is being created".to_owned();
-        let progress = inspecting(Reason::ImportScheduled, message).progress;
-        return Plan::step(Step::CreateInspector, progress);
+fn inspect(observed: &Observed, pod: &ImporterPod) -> Plan {
+    let inspecting = |reason: Reason, message: String, again: Option<Duration>| Plan {
+        requeue_in: again,
+        ..Plan::state(Progress::Inspecting { reason, message })
     };
-    let next = match (pod.phase, &pod.container) {
-        (PodPhase::Succeeded, _) => return known(observed, pod),
-        (PodPhase::Failed, _) => match ended_pod(observed, pod) {
-            Ended::Final(reason, message) => return failed(reason, message),
-            Ended::Replaced => return Plan::step(Step::DeleteInspector, Progress::Kept),
-            Ended::Stays(reason, message, again) => {
-                return Plan {
-                    requeue_in: again,
-                    ..inspecting(reason, message)
-                };
-            }
-        },
-        (_, Container::Running { .. }) => {
-            let message = "the backup is being inspected".to_owned();
-            return inspecting(Reason::ImportInProgress, message);
+    match pod.phase {
+        PodPhase::Succeeded => return known(observed, pod),
+        PodPhase::Failed => {
+            return match ended_pod(observed, pod) {
+                Ended::Final(reason, message) => failed(reason, message),
+                Ended::Replaced => Plan::step(Step::DeleteInspector, Progress::Kept),
+                Ended::Stays(reason, message, again) => inspecting(reason, message, again),
+            };
         }
-        (_, container) => {
-            let ended = pod.last_end.as_ref().filter(|end| end.exit_code != 0);
-            match (ended, container) {
-                (Some(end), _) => match pod_problem(end) {
-                    (reason, message, Permanence::Final) => {
-                        return failed(reason, message);
-                    }
-                    (reason, message, _) => return inspecting(reason, message),
-                },
-                (None, Container::Waiting { reason, message }) => starting(reason, message),
-                (None, _) => unscheduled(pod),
-            }
-        }
-    };
-    match next {
+        PodPhase::Pending | PodPhase::Running => {}
+    }
+    // A pod of an earlier version starts again.
+    let ended = pod.last_end.as_ref().filter(|end| end.exit_code != 0);
+    if let Some((reason, message, Permanence::Final)) = ended.map(pod_problem) {
+        return failed(reason, message);
+    }
+    match live_pod(observed, pod, "the backup is being inspected".to_owned()) {
+        Next::Runs { message, again } => inspecting(Reason::ImportInProgress, message, Some(again)),
         Next::Waits {
-            reason, message, ..
-        } => inspecting(reason, message),
-        _ => Plan::state(Progress::Kept),
+            reason,
+            message,
+            again,
+        } => inspecting(reason, message, again),
+        Next::Act(_) | Next::Done | Next::Failed(..) => Plan::state(Progress::Kept),
     }
 }
 
@@ -212,10 +215,9 @@ fn known(observed: &Observed, pod: &ImporterPod) -> Plan {
             );
             return failed(Reason::BackupRestoreNotPossible, message);
         }
-        let is_new = restore.spec.target_policy != Some(TargetPolicy::Overwrite);
         let template = claims::template(restore, &name);
         if let Err(problem) = claims::disk_bytes(&template, bytes)
-            && is_new
+            && !observed.overwrites()
         {
             let message = format!("volume {name}: {problem}");
             return failed(Reason::BackupRestoreNotPossible, message);
@@ -235,10 +237,64 @@ fn known(observed: &Observed, pod: &ImporterPod) -> Plan {
     Plan::state(Progress::Known(volumes))
 }
 
+/// A step towards a disk that needs the backup waits for it. What the pods have written is completed without it.
+fn with_source(observed: &Observed, next: Next) -> Next {
+    use Step::{CreateClaim, CreatePod, Mark, Reserve};
+    let Next::Act(CreateClaim(_) | Reserve(_) | Mark(_) | CreatePod(_)) = next else {
+        return next;
+    };
+    match &observed.source {
+        Source::Found { .. } => next,
+        Source::Waits(message) => Next::Waits {
+            reason: Reason::BackupRestoreWaits,
+            message: message.clone(),
+            again: Some(operation::RETRY),
+        },
+        Source::Unusable(message) => {
+            Next::Failed(Reason::BackupRestoreNotPossible, message.clone())
+        }
+    }
+}
+
+/// Whether claims may be overwritten: all or none, so that no VM gets disks of different times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readiness {
+    /// A claim cannot be reserved now. The others are not either: their VMs may start meanwhile.
+    Waits,
+    /// Claims are being reserved.
+    Partial,
+    /// All are reserved, or were when the first was overwritten.
+    Complete,
+}
+
+fn readiness(observed: &Observed, all: &[Next]) -> Readiness {
+    if !observed.overwrites() || observed.has_begun() {
+        return Readiness::Complete;
+    }
+    let can_be_reserved = |next: &Next| matches!(next, Next::Act(Step::Reserve(_) | Step::Mark(_)));
+    if !all.iter().all(can_be_reserved) {
+        return Readiness::Waits;
+    }
+    let is_reserved = |next: &Next| matches!(next, Next::Act(Step::Mark(_)));
+    if all.iter().all(is_reserved) {
+        Readiness::Complete
+    } else {
+        Readiness::Partial
+    }
+}
+
+/// Takes back the mark of a claim that is reserved only.
+fn release(observed: &Observed) -> Option<Step> {
+    let is_reserved = |mark: RestoreMark| mark.state == MarkState::Reserved;
+    let mut disks = observed.disks.iter();
+    let index = disks.position(|disk| disk.own_mark(observed.uid()).is_some_and(is_reserved))?;
+    Some(Step::Release(index))
+}
+
 fn restore(observed: &Observed) -> Plan {
     let disks = observed.disks.iter().enumerate();
     let all: Vec<Next> = disks
-        .map(|(index, disk)| disk.next(observed, index))
+        .map(|(index, disk)| with_source(observed, disk.next(observed, index)))
         .collect();
     let uid = observed.uid();
     let volumes = observed.disks.iter().map(|disk| disk.status(uid)).collect();
@@ -255,16 +311,20 @@ fn restore(observed: &Observed) -> Plan {
         }
     }
     let pods = observed.disks.iter().filter(|disk| disk.has_pod()).count();
-    // A claim loses its old disk, for all that is known, once it is marked: not before its pod may be created.
-    let may = |step: &Step| match step {
-        Step::Mark(_) | Step::CreatePod(_) => pods < MAX_PODS,
-        _ => true,
-    };
     let steps = all.iter().filter_map(|next| match next {
         Next::Act(step) => Some(*step),
         _ => None,
     });
-    if let Some(step) = steps.into_iter().find(|step| may(step)) {
+    let step = match readiness(observed, &all) {
+        Readiness::Waits => release(observed),
+        readiness => steps.into_iter().find(|step| match step {
+            // A claim loses its old disk, for all that is known, once it is marked: not before its pod may be created.
+            Step::Mark(_) => readiness == Readiness::Complete && pods < MAX_PODS,
+            Step::CreatePod(_) => pods < MAX_PODS,
+            _ => true,
+        }),
+    };
+    if let Some(step) = step {
         return Plan::step(step, Progress::Kept);
     }
     let (mut reason, mut text) = (Reason::ImportInProgress, String::new());

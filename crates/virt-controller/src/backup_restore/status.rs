@@ -9,8 +9,10 @@ use kubevirt_api::backup_restore::{
 use kubevirt_api::conditions::{self, ConditionValue};
 use reasons::Reason;
 
+use super::disk::Disk;
 use super::observe::Observed;
 use super::plan::Progress;
+use crate::data_volume::pod_restarts;
 
 /// Whether the restore has completed or failed.
 pub(super) fn is_finished(restore: &Restore) -> bool {
@@ -36,6 +38,15 @@ pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
             begin(Reason::ImportScheduled, "the backup is found");
             status.pvc_name = Some(claim.clone());
             status.directory = Some(directory.clone());
+        }
+        Progress::Inspecting { reason, message } => {
+            status.phase = Some(Phase::Inspecting);
+            begin(*reason, message);
+            if observed.inspected.is_some() {
+                status.progress.clone_from(&observed.inspected);
+            }
+            let restarts = observed.inspector.as_deref().map(pod_restarts);
+            status.restarts = restarts.filter(|count| *count > 0);
         }
         Progress::Known(volumes) => {
             status.phase = Some(Phase::Restoring);
@@ -120,17 +131,28 @@ fn complete(observed: &Observed, volumes: &[RestoredVolume]) -> String {
 /// What a restore that failed leaves.
 fn left(observed: &Observed) -> String {
     let uid = observed.uid();
-    let half = observed.disks.iter().filter(|disk| {
+    let list = |disks: Vec<&Disk>, sentence: &str| {
+        let names: Vec<&str> = disks
+            .iter()
+            .map(|disk| disk.volume.claim_name.as_str())
+            .collect();
+        match names.as_slice() {
+            [] => String::new(),
+            names => format!("; {sentence}: {}", names.join(", ")),
+        }
+    };
+    let all = || observed.disks.iter();
+    let half = all().filter(|disk| {
         let mark = disk.own_mark(uid);
         mark.is_some_and(|mark| mark.is_open()) && !disk.is_untouched(observed)
     });
-    let names: Vec<&str> = half.map(|disk| disk.volume.claim_name.as_str()).collect();
-    if names.is_empty() {
-        return String::new();
-    }
-    format!(
-        "; these claims may have no complete disk, and no VM starts with them: {}",
-        names.join(", ")
+    let done = all().filter(|disk| disk.is_recorded() || disk.is_done(uid));
+    let done = done.filter(|_| observed.overwrites());
+    let sentence = "these claims may have no complete disk, and no VM starts with them";
+    let left = list(half.collect(), sentence);
+    left + &list(
+        done.collect(),
+        "these claims have the disk of the backup already",
     )
 }
 

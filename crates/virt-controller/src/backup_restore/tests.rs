@@ -12,11 +12,17 @@ use super::observe::Observed;
 use super::plan::{Progress, Step, plan};
 use super::source::Source;
 
+mod inspection;
+mod overwrites;
+
 const UID: &str = "r-1";
 
 fn restore(policy: &str) -> Restore {
     serde_json::from_value(json!({
-        "metadata": {"name": "r", "namespace": "n", "uid": UID},
+        "metadata": {
+            "name": "r", "namespace": "n", "uid": UID,
+            "finalizers": ["backup.ferrovirt.io/vmbackuprestore-protection"],
+        },
         "spec": {
             "source": {"pvcName": "p", "directory": "d"}, "targetPolicy": policy,
             "volumes": [{"name": "root", "claimName": "c"}],
@@ -76,7 +82,9 @@ fn observed(policy: &str, disk: Disk) -> Observed {
             directory: "d".to_owned(),
         },
         inspector: None,
+        inspected: None,
         disks: vec![disk],
+        rival: None,
         now: Timestamp::UNIX_EPOCH,
     }
 }
@@ -115,17 +123,19 @@ fn existing_claim_is_marked_only_while_nothing_uses_it() {
     let check = |mark, user: Option<&str>, has_rival: bool, expected| {
         let disk = Disk {
             user: user.map(str::to_owned),
-            rival: has_rival.then(|| "other".to_owned()),
             ..disk(Some(claim(None, mark)))
         };
-        assert_eq!(
-            step("Overwrite", disk),
-            expected,
-            "{mark:?} {user:?} {has_rival}"
-        );
+        let observed = Observed {
+            rival: has_rival.then(|| "other".to_owned()),
+            ..observed("Overwrite", disk)
+        };
+        let step = plan(&observed).step;
+        assert_eq!(step, expected, "{mark:?} {user:?} {has_rival}");
     };
     check(None, None, false, Some(Step::Reserve(0)));
     check(None, Some("pod a"), false, None);
+    check(None, None, true, None);
+    check(Some((UID, Reserved)), None, true, Some(Step::Release(0)));
     check(Some((UID, Reserved)), None, false, Some(Step::Mark(0)));
     check(
         Some((UID, Reserved)),
@@ -192,65 +202,6 @@ fn disk_that_does_not_fit_fails_the_restore() {
     );
 }
 
-/// What the pod reports that inspects the backup becomes the list of disks, or a refusal.
-#[test]
-fn reported_volumes_get_claims() {
-    let known = |spec: Value, volumes: Value| {
-        let mut restore = restore("Create");
-        restore.spec = serde_json::from_value(spec).unwrap();
-        let mut pod = ImporterPod {
-            phase: PodPhase::Succeeded,
-            ..ImporterPod::default()
-        };
-        let message = json!({"message": "", "volumes": volumes}).to_string();
-        pod.last_end = Some(End {
-            message,
-            ..End::default()
-        });
-        let observed = Observed {
-            restore: Arc::new(restore),
-            inspector: Some(Arc::new(pod)),
-            disks: Vec::new(),
-            ..observed("Create", disk(None))
-        };
-        plan(&observed).progress
-    };
-    let source = json!({"pvcName": "p", "directory": "d"});
-    let Progress::Known(found) = known(json!({"source": source}), json!({"a": 1, "b": 2})) else {
-        panic!("the volumes are not known");
-    };
-    let found: Vec<_> = found
-        .iter()
-        .map(|one| (one.claim_name.as_str(), one.disk_bytes))
-        .collect();
-    assert_eq!(found, [("r-a", 1), ("r-b", 2)]);
-    let long = "v".repeat(260);
-    for (spec, volumes) in [
-        (json!({"source": source}), json!({})),
-        (json!({"source": source}), json!({"a/b": 1})),
-        (json!({"source": source}), json!({long: 1})),
-        (json!({"source": source}), json!({"a": u64::MAX})),
-        (
-            json!({"source": source, "volumes": [{"name": "a", "claimName": "p"}]}),
-            json!({"a": 1}),
-        ),
-        (
-            json!({"source": source, "volumes": [{"name": "a", "claimName": "r-b"}]}),
-            json!({"a": 1, "b": 1}),
-        ),
-        (
-            json!({"source": source, "claimTemplate": {"size": "1Mi"}}),
-            json!({"a": 1 << 30}),
-        ),
-    ] {
-        let found = known(spec, volumes.clone());
-        assert!(
-            matches!(found, Progress::Failed(..)),
-            "{volumes}: {found:?}"
-        );
-    }
-}
-
 #[test]
 fn end_of_a_restore_takes_back_marks_of_untouched_claims() {
     let check = |state, expected| {
@@ -261,8 +212,8 @@ fn end_of_a_restore_takes_back_marks_of_untouched_claims() {
         assert_eq!(plan(&observed).step, expected, "{state:?}");
     };
     check(MarkState::Reserved, Some(Step::Release(0)));
-    check(MarkState::Writing, None);
-    check(MarkState::Done, None);
+    check(MarkState::Writing, Some(Step::RemoveFinalizer));
+    check(MarkState::Done, Some(Step::RemoveFinalizer));
 }
 
 /// A pod of an earlier time says nothing about a claim that others have written to since.
@@ -399,4 +350,55 @@ fn claim_is_marked_once_its_pod_may_be_created() {
     assert_eq!(plan(&observed).step, None);
     observed.disks.remove(0);
     assert_eq!(plan(&observed).step, Some(Step::Mark(3)));
+}
+
+/// What the cache only lags behind of is no news, and the end of a restore stays as it was reported.
+#[test]
+fn failed_steps_are_reported() {
+    let what = || "persistentvolumeclaims n/c".to_owned();
+    let message = || "no".to_owned();
+    let is_reported = |source: WriteError, ended: Option<RestorePhase>| {
+        let mut restore = restore("Overwrite");
+        if ended.is_some() {
+            restore.status.as_mut().unwrap().phase = ended;
+        }
+        let tried = "mark a claim";
+        match act::failure(&restore, &RestoreError::Write { tried, source }) {
+            None => false,
+            Some(Progress::Waits { phase, message, .. }) => {
+                assert_eq!(phase, RestorePhase::Restoring);
+                assert!(message.starts_with("mark a claim: "), "{message}");
+                true
+            }
+            Some(other) => panic!("{other:?}"),
+        }
+    };
+    for (source, expected) in [
+        (WriteError::Conflict { what: what() }, false),
+        (WriteError::NotFound { what: what() }, false),
+        (WriteError::AlreadyExists { what: what() }, false),
+        (
+            WriteError::Refused {
+                what: what(),
+                message: message(),
+            },
+            true,
+        ),
+        (
+            WriteError::ServerError {
+                what: what(),
+                message: message(),
+            },
+            true,
+        ),
+    ] {
+        assert_eq!(is_reported(source, None), expected);
+    }
+    for phase in [RestorePhase::Succeeded, RestorePhase::Failed] {
+        let refused = WriteError::Refused {
+            what: what(),
+            message: message(),
+        };
+        assert!(!is_reported(refused, Some(phase)));
+    }
 }

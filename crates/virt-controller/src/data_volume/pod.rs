@@ -116,6 +116,7 @@ pub(crate) struct InspectInput<'a> {
     pub(crate) volumes: Vec<&'a str>,
     /// Whether all files are read.
     pub(crate) verifies: bool,
+    pub(crate) restarts: i32,
     pub(crate) settings: &'a Settings,
 }
 
@@ -135,7 +136,7 @@ pub(crate) struct RestoreInput<'a> {
     pub(crate) settings: &'a Settings,
 }
 
-/// The pod that looks what a backup holds.
+/// The pod that looks what a backup holds. It runs once: a damaged backup is not read again, which may take hours.
 pub(crate) fn render_inspect(input: InspectInput<'_>) -> Pod {
     let mut parts = Parts::default();
     parts.argue(&["inspect-backup"]);
@@ -149,10 +150,10 @@ pub(crate) fn render_inspect(input: InspectInput<'_>) -> Pod {
         name: input.name,
         namespace: Some(input.namespace),
         owner: input.owner,
-        annotations: json!({}),
+        annotations: json!({annotations::IMPORT_RESTARTS: input.restarts.to_string()}),
         priority: None,
     };
-    pod(head, &parts, input.settings)
+    once(pod(head, &parts, input.settings))
 }
 
 /// The pod that restores a volume of a backup. It runs once: what it reports about the claim stays true until another
@@ -174,7 +175,11 @@ pub(crate) fn render_restore(input: &RestoreInput<'_>) -> Pod {
         }),
         priority: None,
     };
-    let mut pod = pod(head, &parts, input.settings);
+    once(pod(head, &parts, input.settings))
+}
+
+/// Another pod has to be created when it fails.
+fn once(mut pod: Pod) -> Pod {
     if let Some(spec) = &mut pod.spec {
         spec.restart_policy = Some("Never".to_owned());
     }

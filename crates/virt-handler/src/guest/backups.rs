@@ -430,7 +430,7 @@ mod tests {
             let kept = format!("x,{parent},");
             let annotations = [
                 (annotations::KEPT_CHECKPOINTS, kept.as_str()),
-                (model::REQUESTED_CHECKPOINT, checkpoint),
+                (annotations::REQUESTED_CHECKPOINT, checkpoint),
             ];
             let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
             vmi.metadata.annotations = Some(annotations.into());

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 
 use container_disk::beneath;
 use disk_image::{Blueprint, Format, probe_file, write_to};
-use launcher_channel::{BACKUP_DRAFT, BACKUP_MANIFEST, Lineage, backup_file};
+use launcher_channel::{
+    BACKUP_DRAFT, BACKUP_MANIFEST, BackedUpVolume, BackupKind, BackupManifest, Lineage, backup_file,
+};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
 use super::backup_checksum::sha256;
-use super::backup_manifest::{Entry, Kind, Manifest, VERSION};
 use crate::settings;
 
 /// Names of the volumes, and where their copies are.
@@ -124,11 +125,11 @@ impl Files {
             volumes.push(entry);
         }
         failpoints::after("virt-launcher/backup/flush");
-        let manifest = Manifest {
-            version: VERSION,
+        let manifest = BackupManifest {
+            version: BackupManifest::VERSION,
             kind: match made.lineage.parent {
-                Some(_) => Kind::Incremental,
-                None => Kind::Full,
+                Some(_) => BackupKind::Incremental,
+                None => BackupKind::Full,
             },
             checkpoint: made.lineage.has_checkpoint.then(|| self.name()),
             parent: made.lineage.parent.clone(),
@@ -157,7 +158,7 @@ fn settle_copy(
     directory: &File,
     volume: &str,
     cancel: &CancellationToken,
-) -> io::Result<Option<Entry>> {
+) -> io::Result<Option<BackedUpVolume>> {
     let name = backup_file(volume);
     let wrong = |what: &str| io::Error::other(format!("the copy of {volume} is {what}"));
     let file = match beneath::read_own(directory, Path::new(&name)) {
@@ -175,7 +176,7 @@ fn settle_copy(
         return Err(wrong("no qcow2 image"));
     }
     let sum = sha256(&file, cancel)?;
-    Ok(sum.map(|sum| Entry {
+    Ok(sum.map(|sum| BackedUpVolume {
         volume: volume.to_owned(),
         file: name,
         bytes: metadata.len(),

@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 
+use launcher_channel::BackupManifest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::backup_manifest::Manifest;
 use super::qmp::QmpError;
 
 /// The start of the name of our bitmaps.
@@ -112,7 +112,7 @@ pub(super) enum Gap {
 }
 
 /// Checks that each disk, by volume, has recorded all changes since the parent.
-pub(super) fn check(nodes: &BTreeMap<String, Node>, parent: &Manifest) -> Result<(), Gap> {
+pub(super) fn check(nodes: &BTreeMap<String, Node>, parent: &BackupManifest) -> Result<(), Gap> {
     let name = || parent.checkpoint.clone().unwrap_or_default();
     let mut entries = BTreeMap::new();
     for entry in &parent.volumes {
@@ -260,7 +260,8 @@ pub(super) fn targets(result: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::backup_manifest::{Entry, Kind, VERSION};
+    use launcher_channel::{BackedUpVolume, BackupKind};
+
     use super::*;
 
     fn drive(device: &str, node: &str, bitmaps: &Value) -> Value {
@@ -294,17 +295,17 @@ mod tests {
         .unwrap()
     }
 
-    fn parent(volumes: &[(&str, u64)]) -> Manifest {
-        let entry = |(volume, capacity): &(&str, u64)| Entry {
+    fn parent(volumes: &[(&str, u64)]) -> BackupManifest {
+        let entry = |(volume, capacity): &(&str, u64)| BackedUpVolume {
             volume: (*volume).to_owned(),
             file: format!("{volume}.qcow2"),
             bytes: 1,
             capacity: Some(*capacity),
             sha256: None,
         };
-        Manifest {
-            version: VERSION,
-            kind: Kind::Full,
+        BackupManifest {
+            version: BackupManifest::VERSION,
+            kind: BackupKind::Full,
             checkpoint: Some("p".to_owned()),
             parent: None,
             parent_sha256: None,

@@ -12,8 +12,8 @@ use launcher_channel::Lineage;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use super::backup_chain;
 use super::backup_files::{create_copy, is_copy};
-use super::backup_manifest;
 use super::backup_run::{BackupError, BackupRun, Copied, Note, POLL, percent};
 use super::block_jobs::Qemu;
 use super::checkpoints::{self, Job, Node};
@@ -94,11 +94,7 @@ impl BackupRun {
     ) -> Result<Result<String, String>, BackupError> {
         let (name, guest_uid) = (parent.to_owned(), self.guest.uid.clone());
         let read = self.with_files(move |files| {
-            Ok(backup_manifest::read_chain(
-                files.claim(),
-                &name,
-                &guest_uid,
-            ))
+            Ok(backup_chain::read_chain(files.claim(), &name, &guest_uid))
         });
         Ok(match read.await? {
             Ok(found) => match checkpoints::check(nodes, &found.manifest) {

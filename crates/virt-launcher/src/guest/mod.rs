@@ -22,9 +22,9 @@ mod start;
 mod migration;
 
 mod agent_link;
+mod backup_chain;
 mod backup_checksum;
 mod backup_files;
-mod backup_manifest;
 mod backup_run;
 mod backup_xml;
 mod backups;

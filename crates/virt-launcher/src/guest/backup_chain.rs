@@ -1,4 +1,4 @@
-//! The manifest of a backup, and the chain of backups that an increment builds on.
+//! The chain of backups that an increment builds on.
 //!
 //! **Invariant**: manifests are read without following a link, since others may write to the claim, and no more of
 //! them than a chain may have.
@@ -8,60 +8,11 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use container_disk::beneath;
-use launcher_channel::{BACKUP_MANIFEST, MAX_INCREMENTS, is_plain_name};
+use launcher_channel::{
+    BACKUP_MANIFEST, BackupKind, BackupManifest, MAX_BACKUP_MANIFEST, MAX_INCREMENTS, is_plain_name,
+};
 use rustix::fs::{AtFlags, statat};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-
-/// The version of the form of a manifest.
-pub(super) const VERSION: u32 = 1;
-/// The longest manifest that is read: of a thousand disks.
-const MAX_LENGTH: u64 = 1 << 20;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Kind {
-    /// The files have all blocks.
-    Full,
-    /// The files have the blocks that changed since the backup in the directory `parent`.
-    Incremental,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Manifest {
-    pub(super) version: u32,
-    #[serde(rename = "type")]
-    pub(super) kind: Kind,
-    /// The name by which a later backup builds on this one: that of the directory.
-    pub(super) checkpoint: Option<String>,
-    /// The directory, in the same claim, of the backup that this one builds on.
-    pub(super) parent: Option<String>,
-    /// Of the parent's manifest: another backup may get the name of its directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) parent_sha256: Option<String>,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    /// Of the VMI: a restarted guest has another one.
-    pub(super) uid: String,
-    /// Whether the guest wrote its caches to disk first.
-    pub(super) quiesced: bool,
-    pub(super) volumes: Vec<Entry>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Entry {
-    pub(super) volume: String,
-    pub(super) file: String,
-    /// Of the file.
-    pub(super) bytes: u64,
-    /// Of the disk. Launchers of earlier versions wrote none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) capacity: Option<u64>,
-    /// Of the whole file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) sha256: Option<String>,
-}
 
 /// Why nothing can build on a backup; a phrase that follows its name.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +40,7 @@ pub(super) enum ChainError {
 /// A backup that an increment can build on.
 #[derive(Debug)]
 pub(super) struct Parent {
-    pub(super) manifest: Manifest,
+    pub(super) manifest: BackupManifest,
     /// Of its manifest.
     pub(super) sha256: String,
 }
@@ -103,14 +54,14 @@ pub(super) fn read_chain(
     let first = read(claim, parent, guest_uid)?;
     let mut next = first.manifest.clone();
     // The increment to be made, and the parent.
-    let mut increments = 1 + usize::from(next.kind == Kind::Incremental);
+    let mut increments = 1 + usize::from(next.kind == BackupKind::Incremental);
     let mut directory = parent.to_owned();
     while let Some(parent) = next.parent {
         let found = read(claim, &parent, guest_uid)?;
         if next.parent_sha256.is_some_and(|sum| sum != found.sha256) {
             return Err(ChainError::Replaced { parent, directory });
         }
-        increments += usize::from(found.manifest.kind == Kind::Incremental);
+        increments += usize::from(found.manifest.kind == BackupKind::Incremental);
         if increments > MAX_INCREMENTS {
             return Err(ChainError::Long);
         }
@@ -133,15 +84,13 @@ fn read(claim: &Path, directory: &str, guest_uid: &str) -> Result<Parent, ChainE
         let directory = beneath::own_directory(&claim, directory.as_ref())?;
         let file = beneath::read_own(&directory, BACKUP_MANIFEST.as_ref())?;
         let mut bytes = Vec::new();
-        File::from(file).take(MAX_LENGTH).read_to_end(&mut bytes)?;
-        let manifest: Manifest = serde_json::from_slice(&bytes)?;
+        // One byte more, so that a longer one is refused.
+        let mut limited = File::from(file).take(MAX_BACKUP_MANIFEST + 1);
+        limited.read_to_end(&mut bytes)?;
+        let manifest = BackupManifest::parse(&bytes).map_err(io::Error::other)?;
         Ok((directory, manifest, hex::encode(Sha256::digest(&bytes))))
     };
     let (held, manifest, sha256) = read().map_err(missing)?;
-    let is_incremental = manifest.kind == Kind::Incremental;
-    if manifest.version != VERSION || is_incremental != manifest.parent.is_some() {
-        return Err(missing(io::ErrorKind::InvalidData.into()));
-    }
     if manifest.uid != guest_uid {
         return Err(ChainError::Foreign(directory.to_owned()));
     }
@@ -150,9 +99,7 @@ fn read(claim: &Path, directory: &str, guest_uid: &str) -> Result<Parent, ChainE
     }
     for entry in &manifest.volumes {
         let found = statat(&held, entry.file.as_str(), AtFlags::SYMLINK_NOFOLLOW);
-        let bytes = is_plain_name(&entry.file).then_some(found);
-        let is_whole =
-            matches!(bytes, Some(Ok(stat)) if u64::try_from(stat.st_size) == Ok(entry.bytes));
+        let is_whole = found.is_ok_and(|stat| u64::try_from(stat.st_size) == Ok(entry.bytes));
         if !is_whole {
             return Err(ChainError::File {
                 directory: directory.to_owned(),
@@ -167,15 +114,17 @@ fn read(claim: &Path, directory: &str, guest_uid: &str) -> Result<Parent, ChainE
 mod tests {
     use std::fs;
 
+    use launcher_channel::BackedUpVolume;
+
     use super::*;
 
-    fn manifest(directory: &str, parent: Option<&str>) -> Manifest {
-        Manifest {
-            version: VERSION,
+    fn manifest(directory: &str, parent: Option<&str>) -> BackupManifest {
+        BackupManifest {
+            version: BackupManifest::VERSION,
             kind: if parent.is_some() {
-                Kind::Incremental
+                BackupKind::Incremental
             } else {
-                Kind::Full
+                BackupKind::Full
             },
             checkpoint: Some(directory.to_owned()),
             parent: parent.map(str::to_owned),
@@ -184,7 +133,7 @@ mod tests {
             name: "a".to_owned(),
             uid: "u".to_owned(),
             quiesced: false,
-            volumes: vec![Entry {
+            volumes: vec![BackedUpVolume {
                 volume: "root".to_owned(),
                 file: "root.qcow2".to_owned(),
                 bytes: 3,
@@ -194,7 +143,7 @@ mod tests {
         }
     }
 
-    fn write(claim: &Path, directory: &str, manifest: &Manifest) {
+    fn write(claim: &Path, directory: &str, manifest: &BackupManifest) {
         let directory = claim.join(directory);
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("root.qcow2"), "123").unwrap();
@@ -223,13 +172,13 @@ mod tests {
             "{other}"
         );
         // In the middle of the chain.
-        let unmarked = |directory, parent| Manifest {
+        let unmarked = |directory, parent| BackupManifest {
             checkpoint: None,
             ..manifest(directory, parent)
         };
         write(claim, "one", &unmarked("one", Some("full")));
         assert_eq!(refused(claim, "two"), "backup one left no checkpoint");
-        let earlier = Manifest {
+        let earlier = BackupManifest {
             uid: "v".to_owned(),
             ..manifest("full", None)
         };
@@ -269,7 +218,7 @@ mod tests {
         let full = read_chain(claim, "full", "u").unwrap();
         let bytes = fs::read(claim.join("full").join(BACKUP_MANIFEST)).unwrap();
         assert_eq!(full.sha256, hex::encode(Sha256::digest(&bytes)));
-        let child = Manifest {
+        let child = BackupManifest {
             parent_sha256: Some(full.sha256),
             ..manifest("one", Some("full"))
         };
@@ -279,7 +228,7 @@ mod tests {
         );
         write(claim, "one", &child);
         read_chain(claim, "one", "u").unwrap();
-        let again = Manifest {
+        let again = BackupManifest {
             quiesced: true,
             ..manifest("full", None)
         };
@@ -288,20 +237,6 @@ mod tests {
             refused(claim, "one"),
             "backup.json of backup full is not the one that backup one builds on"
         );
-    }
-
-    /// Manifests of earlier versions.
-    #[test]
-    fn capacity_sum_and_digest_may_be_missing() {
-        let mut value = serde_json::to_value(manifest("one", Some("full"))).unwrap();
-        value["volumes"][0]
-            .as_object_mut()
-            .unwrap()
-            .remove("capacity");
-        let read: Manifest = serde_json::from_value(value).unwrap();
-        let entry = &read.volumes[0];
-        let missing = (&entry.capacity, &entry.sha256, &read.parent_sha256);
-        assert_eq!(missing, (&None, &None, &None));
     }
 
     #[test]
