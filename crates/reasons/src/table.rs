@@ -263,7 +263,7 @@ reasons! {
             "The pod of a guest with an outdated launcher could not be evicted.",
             "Read the message: a disruption budget or the guest's eviction strategy keeps it.";
         SuccessfulChangeAbortion: NotNeeded,
-            "A migration for a change of a VM, or for an update, was ended: its cause is gone, or the guest has to leave its node first.",
+            "A migration for a change or an update was ended: it is not needed now, or the guest has to leave its node first.",
             "";
         FailedChangeAbortion: Transient,
             "A migration for a change of a VM, or for an update, is not needed and could not be ended.",
