@@ -1,8 +1,6 @@
 //! Warnings about a valid guest spec: deprecated feature gates, unsupported fields and
 //! fields without effect.
 
-use std::collections::BTreeMap;
-
 use cluster_config::{
     ClusterConfig,
     gates::{Gate, Stage},
@@ -10,21 +8,18 @@ use cluster_config::{
 use kubevirt_api::vmi::VirtualMachineInstanceSpec;
 use model::{Unsupported, unsupported};
 
-/// A guest's spec and annotations, of a VMI or of a VM's template.
+/// A guest's spec, of a VMI or of a VM's template.
 #[derive(Debug)]
 pub(crate) struct Described<'a> {
     pub(crate) spec: &'a VirtualMachineInstanceSpec,
-    pub(crate) annotations: Option<&'a BTreeMap<String, String>>,
-    /// Path of the spec in the object, and of the metadata.
+    /// Path of the spec in the object.
     pub(crate) spec_path: &'a str,
-    pub(crate) metadata_path: &'a str,
 }
 
 /// Warnings for the author of a guest.
 pub(crate) fn guest_warnings(guest: &Described<'_>, config: &ClusterConfig) -> Vec<String> {
     let mut all = deprecated_gates(guest.spec, config);
-    let mut unsupported = unsupported::in_annotations(guest.annotations, guest.metadata_path);
-    unsupported.extend(unsupported::in_spec(guest.spec, guest.spec_path));
+    let unsupported = unsupported::in_spec(guest.spec, guest.spec_path);
     all.extend(unsupported.iter().map(Unsupported::warning));
     let without_effect = unsupported::without_effect(guest.spec, guest.spec_path);
     all.extend(without_effect.iter().map(Unsupported::notice));

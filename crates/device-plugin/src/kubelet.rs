@@ -3,18 +3,14 @@
 use std::{future::Future, path::Path};
 
 use bytes::Bytes;
+use grpc::{Client, Code, Reply, Service, Status};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    Code, KUBELET_SOCKET, RegisterRequest, Status, VERSION,
-    client::Client,
-    frame,
-    messages::Empty,
-    server::{self, Reply, Service},
-    socket,
-};
+use crate::{RegisterRequest, VERSION, messages::Empty};
 
+/// The kubelet's own socket.
+pub const KUBELET_SOCKET: &str = "kubelet.sock";
 const REGISTER: &str = "/v1beta1.Registration/Register";
 
 /// Receives registrations.
@@ -36,7 +32,7 @@ impl Kubelet {
 
     /// Serves until `stop`.
     pub async fn serve(self, registrations: impl Registrations + Clone, stop: CancellationToken) {
-        server::serve(self.listener, RegistrationService(registrations), stop).await;
+        grpc::serve(self.listener, RegistrationService(registrations), stop).await;
     }
 }
 
@@ -46,9 +42,9 @@ struct RegistrationService<R>(R);
 impl<R: Registrations + Clone> Service for RegistrationService<R> {
     async fn call(&self, method: &str, message: Bytes) -> Result<Reply, Status> {
         if method != REGISTER {
-            return Err(server::unimplemented(method));
+            return Err(grpc::unimplemented(method));
         }
-        let request: RegisterRequest = frame::decode(message)?;
+        let request: RegisterRequest = grpc::decode(message)?;
         if request.version != VERSION {
             let message = format!(
                 "protocol version {:?} is not supported, only {VERSION} is",
@@ -57,13 +53,13 @@ impl<R: Registrations + Clone> Service for RegistrationService<R> {
             return Err(Status::new(Code::InvalidArgument, message));
         }
         self.0.register(request).await?;
-        Ok(server::unary(&Empty {}))
+        Ok(grpc::unary(&Empty {}))
     }
 }
 
 /// Registers a plugin whose socket is in the kubelet's directory.
 pub async fn register(dir: &Path, request: &RegisterRequest) -> Result<(), Status> {
-    let stream = socket::connect(dir, KUBELET_SOCKET)
+    let stream = grpc::connect(dir, KUBELET_SOCKET)
         .await
         .map_err(|error| Status::unavailable(&error))?;
     let client = Client::over(stream).await?;

@@ -4,17 +4,13 @@ use std::{future::Future, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use futures::StreamExt as _;
+use grpc::{Client, Reply, Service, Status, Streaming};
 use tokio::{net::UnixListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     AllocateRequest, AllocateResponse, ContainerAllocateRequest, ContainerAllocateResponse, Device,
-    DevicePluginOptions, ListAndWatchResponse, Status,
-    client::{Client, Streaming},
-    frame,
-    messages::Empty,
-    server::{self, Reply, Service},
-    socket,
+    DevicePluginOptions, ListAndWatchResponse, messages::Empty,
 };
 
 const OPTIONS: &str = "/v1beta1.DevicePlugin/GetDevicePluginOptions";
@@ -40,7 +36,7 @@ pub async fn serve_plugin(
     devices: watch::Receiver<Devices>,
     stop: CancellationToken,
 ) {
-    server::serve(listener, PluginService { plugin, devices }, stop).await;
+    grpc::serve(listener, PluginService { plugin, devices }, stop).await;
 }
 
 struct PluginService<P> {
@@ -60,18 +56,18 @@ impl<P> Clone for PluginService<P> {
 impl<P: Plugin> Service for PluginService<P> {
     async fn call(&self, method: &str, message: Bytes) -> Result<Reply, Status> {
         match method {
-            OPTIONS => Ok(server::unary(&DevicePluginOptions::default())),
+            OPTIONS => Ok(grpc::unary(&DevicePluginOptions::default())),
             LIST_AND_WATCH => Ok(Reply::Stream(updates(self.devices.clone()).boxed())),
             ALLOCATE => {
-                let request: AllocateRequest = frame::decode(message)?;
+                let request: AllocateRequest = grpc::decode(message)?;
                 let mut response = AllocateResponse::default();
                 for container in &request.container_requests {
                     let allocated = self.plugin.allocate(container).await?;
                     response.container_responses.push(allocated);
                 }
-                Ok(server::unary(&response))
+                Ok(grpc::unary(&response))
             }
-            _ => Err(server::unimplemented(method)),
+            _ => Err(grpc::unimplemented(method)),
         }
     }
 }
@@ -84,7 +80,7 @@ fn updates(mut devices: watch::Receiver<Devices>) -> impl futures::Stream<Item =
         let list = ListAndWatchResponse {
             devices: devices.borrow_and_update().to_vec(),
         };
-        Some((frame::encode(&list), devices))
+        Some((grpc::encode(&list), devices))
     })
 }
 
@@ -97,7 +93,7 @@ pub struct PluginClient {
 impl PluginClient {
     /// Connects to the plugin that listens at `endpoint` in `dir`.
     pub async fn connect(dir: &Path, endpoint: &str) -> Result<Self, Status> {
-        let stream = socket::connect(dir, endpoint)
+        let stream = grpc::connect(dir, endpoint)
             .await
             .map_err(|error| Status::unavailable(&error))?;
         let client = Client::over(stream).await?;

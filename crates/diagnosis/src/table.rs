@@ -78,6 +78,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("disk-unusable", Broken, "a disk cannot be used", vmi::disk_unusable).explains(vmi::DISK),
     Rule::new("network-unusable", Broken, "the network of the pod cannot be set up", vmi::network).explains(vmi::NETWORK),
     Rule::new("start-refused", Broken, "the hypervisor could not start the guest", vmi::start_refused).explains(vmi::START),
+    Rule::new("hook-sidecar", Broken, "a hook sidecar keeps the guest from starting", vmi::hook_sidecar).explains(vmi::HOOKS),
     Rule::new("pod-unreachable", Broken, "virt-handler or the launcher cannot work in the pod", vmi::pod_unreachable).explains(vmi::POD),
     Rule::new("node-lost", Broken, "the guest's node stopped reporting", ending::node_lost).explains(&[R::NodeUnresponsive]),
     Rule::new("vmi-blocked", Broken, "the VMI is blocked", vmi::blocked),

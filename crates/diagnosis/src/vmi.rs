@@ -9,7 +9,9 @@ use kubevirt_api::{
 };
 use reasons::{Reason, Subject};
 
-use crate::{Finding, Observed, ending, log, paused::pause, pods, table::is_explained};
+use crate::{
+    Finding, Observed, ending, log, observed::name_of, paused::pause, pods, table::is_explained,
+};
 
 const SYNCHRONIZED: &str = "status.conditions[Synchronized]";
 
@@ -67,6 +69,7 @@ pub(crate) const START: &[Reason] = &[
     Reason::LibvirtProtocol,
     Reason::LibvirtAuthentication,
 ];
+pub(crate) const HOOKS: &[Reason] = &[Reason::HookSidecarNotReady, Reason::HookSidecarFailed];
 pub(crate) const POD: &[Reason] = &[
     Reason::PodNotReachable,
     Reason::LauncherStorage,
@@ -142,6 +145,31 @@ pub(crate) fn start_refused(observed: &Observed) -> Vec<Finding> {
         return ending::ended(observed, Reason::StartFailed, sentence);
     }
     log::next_is_log(observed, found)
+}
+
+/// The message names the container.
+pub(crate) fn hook_sidecar(observed: &Observed) -> Vec<Finding> {
+    let sentence = "A hook sidecar keeps the guest from starting";
+    let mut found = not_synchronized(observed, HOOKS, sentence);
+    let message = observed.problem(&Type::Synchronized);
+    let message = message.map(|(_, message)| message.to_string());
+    let container = message.as_deref().and_then(named_sidecar);
+    if let (Some(pod), Some(container)) = (observed.pod(), container) {
+        let pod = name_of(&pod.metadata);
+        for finding in &mut found {
+            finding.next = observed.kubectl(&format!("logs {pod} -c {container}"));
+        }
+    }
+    found
+}
+
+fn named_sidecar(message: &str) -> Option<&str> {
+    let words = message.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let is_sidecar = |word: &&str| {
+        let index = word.strip_prefix("hook-sidecar-");
+        index.is_some_and(|index| index.parse::<usize>().is_ok())
+    };
+    words.into_iter().find(is_sidecar)
 }
 
 pub(crate) fn pod_unreachable(observed: &Observed) -> Vec<Finding> {

@@ -41,13 +41,16 @@ pub use migration::{
 };
 pub use plan::{
     Backing, Credential, DhcpBoot, DhcpServer, DiskAccess, DownwardMetrics, FileServer, FileSource,
-    ForwardedPorts, GuestPlan, HotDisk, HotDiskKind, PasstServer, PortRange, Prepare,
-    PrivateOption, Route, SeedFile,
+    ForwardedPorts, GuestPlan, HookSidecar, Hooks, HotDisk, HotDiskKind, PasstServer, PortRange,
+    Prepare, PrivateOption, Route, SeedFile,
 };
 pub use size::{GuestSize, MemoryPlan, ResizePlan};
 
 /// Volumes that are attached while the guest runs, as a path inside the pod.
 pub const HOTPLUG_DISKS: &str = "/var/run/kubevirt/hotplug-disks";
+
+/// The directory of a hook sidecar's socket, as a path inside its container.
+pub const HOOKS: &str = "/var/run/kubevirt-hooks";
 
 /// The socket of a pod that brings volumes, as a path inside the pod. Nothing is said over it: whoever
 /// listens is a process of the pod.

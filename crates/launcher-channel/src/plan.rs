@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-/// The steps from an empty pod to a running guest, in this order: prepare, start DHCP
-/// and file servers, define and start the domain. All paths are paths inside the pod.
+/// The steps from an empty pod to a running guest, in this order: ask the hook sidecars, prepare, start
+/// DHCP and file servers, define and start the domain. All paths are paths inside the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestPlan {
@@ -44,12 +44,33 @@ pub struct GuestPlan {
     /// Metrics of the node that the guest may read.
     #[serde(default)]
     pub metrics: Option<DownwardMetrics>,
+    /// Sidecars that may change the seed and the domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<Hooks>,
     /// A directory with the saved state of the guest, from which it goes on instead of booting. That state is
     /// used at most once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<String>,
     /// Grace period of a shutdown that the end of the pod (SIGTERM) triggers.
     pub grace_seconds: u64,
+}
+
+/// The hook sidecars of a guest, and what each of them is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hooks {
+    pub sidecars: Vec<HookSidecar>,
+    /// The VMI as JSON.
+    pub vmi: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HookSidecar {
+    /// Name of the container.
+    pub name: String,
+    /// The directory in which it opens its socket.
+    pub directory: String,
 }
 
 /// A disk that a running guest gets, or the drive for a medium.

@@ -53,10 +53,13 @@ impl Settings {
         if let Some(network) = &written.network {
             self.binding_plugins.extend(network.binding.clone());
         }
-        let mut helpers = written.support_container_resources.iter();
-        let disks = helpers.find(|one| one.type_ == SupportContainerType::ContainerDisk);
-        if let Some(disks) = disks {
-            self.container_disk_resources = Some(disks.resources.clone());
+        for helper in &written.support_container_resources {
+            let own = match helper.type_ {
+                SupportContainerType::ContainerDisk => &mut self.container_disk_resources,
+                SupportContainerType::Sidecar => &mut self.hook_sidecar_resources,
+                _ => continue,
+            };
+            *own = Some(helper.resources.clone());
         }
         self
     }
@@ -97,7 +100,7 @@ mod tests {
     #[test]
     fn every_configured_value_sets_its_setting() {
         type Change = fn(&mut Settings);
-        let cases: [(serde_json::Value, Change); 11] = [
+        let cases: [(serde_json::Value, Change); 12] = [
             (json!({"imagePullPolicy": "Always"}), |all| {
                 all.image_pull_policy = "Always".to_owned();
             }),
@@ -154,6 +157,15 @@ mod tests {
                     let given = json!({"limits": {"cpu": "2"}});
                     let given = serde_json::from_value(given).expect("resources");
                     all.container_disk_resources = Some(given);
+                },
+            ),
+            (
+                json!({"supportContainerResources": [
+                    {"type": "sidecar", "resources": {"limits": {"cpu": "3"}}}]}),
+                |all| {
+                    let given = json!({"limits": {"cpu": "3"}});
+                    let given = serde_json::from_value(given).expect("resources");
+                    all.hook_sidecar_resources = Some(given);
                 },
             ),
         ];

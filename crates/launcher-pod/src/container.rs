@@ -12,7 +12,7 @@ use crate::{ClaimMode, Input, PodError, guest, probes, resources, security};
 
 /// Seconds that the launcher gets beyond the guest's grace period.
 const LAUNCHER_GRACE: i64 = 15;
-const ENVIRONMENT: [(&str, &str); 3] = [
+pub(crate) const ENVIRONMENT: [(&str, &str); 3] = [
     ("XDG_CACHE_HOME", paths::PRIVATE),
     ("XDG_CONFIG_HOME", paths::PRIVATE),
     ("XDG_RUNTIME_DIR", "/var/run"),
@@ -121,7 +121,7 @@ fn arguments(guest: &Guest<'_>) -> Vec<String> {
     .collect()
 }
 
-fn variable(name: &str, value: &str) -> EnvVar {
+pub(crate) fn variable(name: &str, value: &str) -> EnvVar {
     EnvVar {
         name: name.to_owned(),
         value: Some(value.to_owned()),

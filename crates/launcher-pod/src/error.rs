@@ -1,13 +1,11 @@
 //! Why a VMI cannot have a pod.
 
-use model::{InvalidQuantity, Unsupported};
+use model::InvalidQuantity;
 use reasons::Reason;
 
 /// Each names the field, so that the user knows what to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PodError {
-    #[error("not supported yet: {0}")]
-    Unsupported(#[from] Unsupported),
     #[error("{field}: {problem}")]
     Invalid { field: String, problem: String },
     #[error("{field}: needs a value")]
@@ -22,7 +20,6 @@ impl PodError {
     /// A stable reason for conditions and events.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Unsupported(_) => Reason::UnsupportedField,
             Self::Invalid { .. } => Reason::InvalidField,
             Self::Missing { .. } => Reason::MissingField,
             Self::UnknownClaim { .. } => Reason::UnknownClaim,

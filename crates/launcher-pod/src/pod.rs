@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::{
     LocalObjectReference, Pod, PodReadinessGate, PodResourceClaim, PodSpec,
 };
 use kubevirt_api::{VirtualMachineInstance, annotations};
-use model::{Guest, VolumeSource, unsupported};
+use model::{Guest, VolumeSource};
 
 use crate::{
     ContainerDisks, Feature, Input, PodError, Settings, Surroundings, compute::grace_seconds,
-    container, init, metadata, scheduling, security, volumes,
+    container, hooks, init, metadata, scheduling, security, volumes,
 };
 
 /// Seconds that the pod gets beyond that, so that the launcher can still force a power-off.
@@ -23,12 +23,6 @@ pub fn pod(
     settings: &Settings,
     surroundings: &Surroundings,
 ) -> Result<Pod, PodError> {
-    if let Some(first) = unsupported::in_annotations(vmi.metadata.annotations.as_ref(), "metadata")
-        .into_iter()
-        .next()
-    {
-        return Err(first.into());
-    }
     let input = Input {
         guest: &Guest::of(vmi),
         settings,
@@ -58,7 +52,7 @@ pub fn provisioning_pod(
     let Some(spec) = &mut pod.spec else {
         return Ok(pod);
     };
-    // No disk is read.
+    // No disk is read, and no guest is changed.
     spec.init_containers = None;
     for container in &mut spec.containers {
         container.command = Some(vec!["/bin/bash".to_owned()]);
@@ -87,10 +81,11 @@ fn spec(input: &Input<'_>) -> Result<PodSpec, PodError> {
             condition_type: UNPAUSED.to_owned(),
         }]
     });
-    let init = match settings.container_disks {
+    let mut init = match settings.container_disks {
         ContainerDisks::ImageVolumes => Vec::new(),
         ContainerDisks::Copied => init::render(input)?,
     };
+    init.extend(hooks::render(input, &hooks::of(input)?)?);
     Ok(PodSpec {
         init_containers: Some(init).filter(|all| !all.is_empty()),
         containers: vec![container::render(input, &storage)?],

@@ -35,6 +35,8 @@ pub struct Settings {
     pub binding_plugins: BTreeMap<String, InterfaceBindingPlugin>,
     /// Resources for the init containers of container disks that replace the defaults.
     pub container_disk_resources: Option<ResourceRequirementsWithoutClaims>,
+    /// Resources for hook sidecars that replace the defaults.
+    pub hook_sidecar_resources: Option<ResourceRequirementsWithoutClaims>,
     /// Verbosity of launchers, as `KubeVirt` counts it; 2 without a value.
     pub log_verbosity: Option<u64>,
     /// Environment variables of the launcher, such as the format of its log.
@@ -61,6 +63,7 @@ impl Settings {
             permitted_devices: None,
             binding_plugins: BTreeMap::new(),
             container_disk_resources: None,
+            hook_sidecar_resources: None,
             log_verbosity: None,
             variables: BTreeMap::new(),
             features: BTreeSet::new(),

@@ -17,7 +17,6 @@ use launcher_pod::{
     Acceleration, Claim, ContainerDisks, Feature, Namespace, PodError, Ratio, Settings,
     Surroundings, pod, provisioning_pod,
 };
-use model::Unsupported;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -81,6 +80,7 @@ struct Given {
     variables: BTreeMap<String, String>,
     binding_plugins: BTreeMap<String, InterfaceBindingPlugin>,
     container_disk_resources: Option<ResourceRequirementsWithoutClaims>,
+    hook_sidecar_resources: Option<ResourceRequirementsWithoutClaims>,
     features: Vec<String>,
 }
 
@@ -148,6 +148,8 @@ fn settings(given: &Given) -> Settings {
     all.binding_plugins.clone_from(&given.binding_plugins);
     all.container_disk_resources
         .clone_from(&given.container_disk_resources);
+    all.hook_sidecar_resources
+        .clone_from(&given.hook_sidecar_resources);
     all.features = given.features.iter().map(|name| feature(name)).collect();
     all
 }
@@ -293,10 +295,6 @@ fn reasons_of_errors_are_stable() {
     let field = || "f".to_owned();
     let name = || "n".to_owned();
     let all = [
-        PodError::Unsupported(Unsupported {
-            field: field(),
-            remedy: "leave it out",
-        }),
         PodError::Invalid {
             field: field(),
             problem: name(),
@@ -315,7 +313,6 @@ fn reasons_of_errors_are_stable() {
     assert_eq!(
         reasons,
         [
-            "UnsupportedField",
             "InvalidField",
             "MissingField",
             "UnknownClaim",

@@ -23,6 +23,7 @@ mod disk;
 mod filesystem;
 mod growth;
 mod guest;
+mod hook_sidecar;
 mod host_device;
 mod interface;
 mod kept_state;
@@ -50,6 +51,9 @@ pub use disk::{Bus, Device, Disk, Target};
 pub use filesystem::{Filesystem, SharedDirectory};
 pub use growth::{Growth, MEMORY_CHANGED};
 pub use guest::Guest;
+pub use hook_sidecar::{
+    HookClaim, HookScript, HookSidecar, InvalidHookSidecars, MAX_HOOK_SIDECARS,
+};
 pub use host_device::{DeviceSource, Display, HostDevice, HostDeviceList};
 pub use interface::{
     Binding, Interface, LinkState, MAX_QUEUES, Network, PRIMARY_POD_INTERFACE, definition_key,

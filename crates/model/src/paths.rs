@@ -19,6 +19,8 @@ pub const HOTPLUG_VOLUME: &str = "hotplug-disks";
 pub const ATTACHMENT: &str = "/path";
 /// The volumes in such a pod, by name.
 pub const ATTACHED_VOLUMES: &str = "/volumes";
+/// Sockets of hook sidecars, each in a directory of its own.
+pub const HOOKS: &str = "/var/run/kubevirt-hooks";
 /// Sockets of the servers of shared filesystems.
 pub const VIRTIOFS_CONTAINERS: &str = "/var/run/kubevirt/virtiofs-containers";
 /// libvirt's state directory.
@@ -82,6 +84,22 @@ pub fn hotplugged(volume: &str) -> String {
 /// The socket of the server of a shared filesystem.
 pub fn filesystem_socket(volume: &str) -> String {
     format!("{VIRTIOFS_CONTAINERS}/{volume}.sock")
+}
+
+/// The container of a hook sidecar, and its directory below [`HOOKS`].
+pub fn hook_sidecar(index: usize) -> String {
+    format!("hook-sidecar-{index}")
+}
+
+/// Whether a container is that of a hook sidecar.
+pub fn is_hook_sidecar(container: &str) -> bool {
+    let index = container.strip_prefix("hook-sidecar-");
+    index.is_some_and(|index| index.parse::<usize>().is_ok())
+}
+
+/// The directory of a sidecar's socket, in the guest's own container.
+pub fn hook_directory(container: &str) -> String {
+    format!("{HOOKS}/{container}")
 }
 
 /// The socket of the process that connects an interface to the pod's network.
@@ -188,8 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn launcher_knows_hotplugged_disks_by_their_directory() {
+    fn launcher_knows_hotplugged_disks_and_hooks_by_their_directories() {
         assert_eq!(launcher_channel::HOTPLUG_DISKS, HOTPLUG_DISKS);
+        assert_eq!(launcher_channel::HOOKS, HOOKS);
         let parent = launcher_channel::ATTACHMENT_SOCKET.rsplit_once('/');
         assert_eq!(parent.map(|(parent, _)| parent), Some(ATTACHMENT));
     }

@@ -7,10 +7,9 @@
 
 mod fields;
 
-use std::collections::BTreeMap;
 use std::ops::Deref;
 
-use kubevirt_api::{VirtualMachineInstance, annotations, network::InterfaceState};
+use kubevirt_api::{VirtualMachineInstance, network::InterfaceState};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -18,9 +17,6 @@ use self::fields::{ARCHITECTURE, BINDING, LEAVE_OUT};
 use crate::{Guest, Interface, Network};
 
 pub use self::fields::{Condition, FIELDS, UnsupportedField, WITHOUT_EFFECT};
-
-/// Unsupported annotations of a VMI, and what to do instead.
-const ANNOTATIONS: &[(&str, &str)] = &[(annotations::HOOK_SIDECARS, "remove it")];
 
 /// An occurrence of an unsupported field in an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -71,27 +67,9 @@ fn clear_absent_interfaces(spec: &mut Value) {
     }
 }
 
-/// The unsupported annotations of an object; `path` is the path of its metadata.
-pub fn in_annotations(
-    annotations: Option<&BTreeMap<String, String>>,
-    path: &str,
-) -> Vec<Unsupported> {
-    let is_present = |key: &str| annotations.is_some_and(|all| all.contains_key(key));
-    ANNOTATIONS
-        .iter()
-        .filter(|(key, _)| is_present(key))
-        .map(|(key, remedy)| Unsupported {
-            field: format!("{path}.annotations[{key}]"),
-            remedy,
-        })
-        .collect()
-}
-
-/// The unsupported annotations and fields of a VMI.
+/// The unsupported fields of a VMI.
 pub fn in_vmi(vmi: &VirtualMachineInstance) -> Vec<Unsupported> {
-    let mut found = in_annotations(vmi.metadata.annotations.as_ref(), "metadata");
-    found.extend(in_spec(&vmi.spec, "spec"));
-    found
+    in_spec(&vmi.spec, "spec")
 }
 
 /// All occurrences in one message, for the condition of a guest that does not start.
@@ -239,19 +217,9 @@ mod tests {
     fn supported_guest_uses_no_row() {
         let vmi = |json| -> VirtualMachineInstance { serde_json::from_value(json).expect("a VMI") };
         assert!(Supported::of(&vmi(json!({}))).is_ok());
-        let key = "hooks.kubevirt.io/hookSidecars";
-        for (object, field) in [
-            (
-                json!({"spec": {"domain": {"devices": {"interfaces": [{"name": "a", "slirp": {}}]}}}}),
-                "spec.domain.devices.interfaces[0].slirp".to_owned(),
-            ),
-            (
-                json!({"metadata": {"annotations": {key: "[]"}}}),
-                format!("metadata.annotations[{key}]"),
-            ),
-        ] {
-            let error = Supported::of(&vmi(object)).expect_err("not supported");
-            assert_eq!(error.field, field);
-        }
+        let interfaces = json!([{"name": "a", "slirp": {}}]);
+        let object = json!({"spec": {"domain": {"devices": {"interfaces": interfaces}}}});
+        let error = Supported::of(&vmi(object)).expect_err("not supported");
+        assert_eq!(error.field, "spec.domain.devices.interfaces[0].slirp");
     }
 }

@@ -133,6 +133,12 @@ reasons! {
         PasstNotStarted: Transient,
             "The launcher could not start passt, which connects the guest to the pod's network.",
             "Read the message of passt; free the ports it names, or use `masquerade: {}`.";
+        HookSidecarNotReady: Transient,
+            "A hook sidecar has not opened its socket yet.",
+            "Read the log of the container that the message names; correct its image, command or arguments.";
+        HookSidecarFailed: NeedsChange,
+            "A hook sidecar failed, did not answer in time, or answered with something unusable.",
+            "Read the log of the container that the message names; correct its hook, or remove the sidecar.";
         LauncherStorage: Transient,
             "The launcher could not write its record of the guest.",
             "Read the pod's log and check free disk space on the node.";
@@ -160,9 +166,6 @@ reasons! {
         Ending: Permanent,
             "The pod is shutting down, so the guest cannot start in it.",
             "Start the VM again.";
-        UnsupportedField: NeedsChange,
-            "The spec has a field that this version cannot run.",
-            "Remove the field that the message names.";
         InvalidField: NeedsChange,
             "A field has a value that cannot be used.",
             "Correct the field that the message names.";

@@ -6,6 +6,7 @@ mod cluster;
 mod device_nodes;
 mod error;
 mod file_servers;
+mod hooks;
 mod hotplug;
 mod metrics;
 
@@ -96,11 +97,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     failpoints::after("virt-handler/prepare/hand-over-disks");
     let facts = Facts {
         volumes: volumes.map_err(PrepareError::HandOver)?,
-        acceleration: if capabilities.facts().kvm {
-            Acceleration::Kvm
-        } else {
-            Acceleration::Emulation
-        },
+        acceleration: acceleration(capabilities),
         direct_io,
         hotplugged: BTreeSet::new(),
         interfaces: network.interfaces.iter().map(interface_facts).collect(),
@@ -136,6 +133,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         credentials: agent_credentials(&guest),
         separate_cpus: domain_xml::separate_cpus(&input)?,
         metrics: metrics::of(&guest, node)?,
+        hooks: hooks::of(vmi, pod),
         restore: restored_from(&guest),
         grace_seconds: u64::try_from(grace_seconds(vmi)).unwrap_or(0),
     };
@@ -159,6 +157,14 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         },
         facts,
     })
+}
+
+fn acceleration(capabilities: &Capabilities) -> Acceleration {
+    if capabilities.facts().kvm {
+        Acceleration::Kvm
+    } else {
+        Acceleration::Emulation
+    }
 }
 
 fn starts_paused(vmi: &VirtualMachineInstance) -> bool {

@@ -9,7 +9,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::monitor::{self, AfterFailure, FINAL_EXIT_CODE};
 use crate::settings::{Guest, Paths};
-use crate::{agent, hold_volumes, passt, probe, run};
+use crate::{agent, hold_volumes, hooks, passt, probe, run};
 
 /// Environment variable for the level of the log: `error`, `warn`, `info`, `debug`, `trace`.
 const LOG_LEVEL: &str = "VIRT_LAUNCHER_LOG";
@@ -57,10 +57,13 @@ pub fn main() -> ExitCode {
             }
         };
     }
-    if let Some((first, rest)) = rest.split_first()
-        && first == passt::START_PASST
-    {
-        return passt::become_passt(rest);
+    if let Some((first, rest)) = rest.split_first() {
+        if first == passt::START_PASST {
+            return passt::become_passt(rest);
+        }
+        if first == hooks::SIDECAR_SHIM {
+            return hooks::run_shim(rest);
+        }
     }
     let mode = mode(&name, rest.first(), std::process::id());
     let has_mode = rest

@@ -1,9 +1,10 @@
 //! Runs one guest: all of Ferrovirt's code inside a VM's pod.
 //!
-//! One program with seven modes, selected in [`command_line`]: [`monitor`] is process 1 and only
+//! One program with eight modes, selected in [`command_line`]: [`monitor`] is process 1 and only
 //! starts, reaps and restarts; [`run`] owns the guest; short-lived modes hand libvirtd its
 //! socket and start passt; `virt-probe` asks the guest's agent for the kubelet;
-//! [`hold_volumes`] keeps volumes for a guest of another pod; and [`probe`] finds out once per node
+//! [`hold_volumes`] keeps volumes for a guest of another pod; [`hooks`] has the sidecar that runs scripts of
+//! tenants; and [`probe`] finds out once per node
 //! what guests can use there.
 //!
 //! **Invariants**: the guest's life depends on QEMU alone, so any other process of the pod may die
@@ -20,6 +21,7 @@ mod dhcp;
 mod file;
 mod guest;
 mod hold_volumes;
+mod hooks;
 mod hypervisor;
 mod metrics;
 mod monitor;

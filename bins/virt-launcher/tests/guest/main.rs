@@ -70,6 +70,7 @@ fn plan() -> GuestPlan {
         passt: Vec::new(),
         separate_cpus: Vec::new(),
         metrics: None,
+        hooks: None,
         restore: None,
     }
 }

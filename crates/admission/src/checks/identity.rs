@@ -5,6 +5,7 @@ use kubevirt_api::{
     annotations, labels,
     vmi::{EvictionStrategy, StartStrategy},
 };
+use model::HookSidecar;
 use validation::Violation;
 
 use super::{
@@ -44,6 +45,22 @@ pub(super) fn annotations(input: &Input<'_>) -> Vec<Violation> {
         )
     })
     .collect()
+}
+
+pub(super) fn hook_sidecars(input: &Input<'_>) -> Vec<Violation> {
+    if !input.config.has_gate("Sidecar") {
+        return Vec::new();
+    }
+    let problem = HookSidecar::all(Some(input.annotations)).err();
+    problem
+        .map(|problem| {
+            Violation::invalid(
+                format!("{}.annotations", input.metadata_path()),
+                format!("annotation {}: {problem}", annotations::HOOK_SIDECARS),
+            )
+        })
+        .into_iter()
+        .collect()
 }
 
 pub(super) fn hostname(input: &Input<'_>) -> Vec<Violation> {

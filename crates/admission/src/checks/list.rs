@@ -14,6 +14,7 @@ use super::{
 pub const ALL: &[Rule<Check>] = &[
     Rule::new("identity.labels", Subject::Identity, "reserved labels set by a user", identity::labels),
     Rule::new("identity.annotations", Subject::Identity, "annotations whose feature gate is off", identity::annotations),
+    Rule::new("identity.hook-sidecars", Subject::Identity, "hook sidecars that are malformed, incomplete or too many", identity::hook_sidecars),
     Rule::new("identity.grace-annotations", Subject::Identity, "annotations incompatible with Grace devices", grace::annotations),
     Rule::new("identity.hostname", Subject::Identity, "host name that is not a DNS label", identity::hostname),
     Rule::new("identity.subdomain", Subject::Identity, "subdomain that is not a DNS subdomain", identity::subdomain),

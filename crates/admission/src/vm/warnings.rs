@@ -16,12 +16,9 @@ pub fn warnings(vm: &VirtualMachine, config: &ClusterConfig) -> Vec<String> {
     }
     let template = &vm.spec.template;
     if let Some(spec) = &template.spec {
-        let metadata = template.metadata.as_ref();
         let guest = Described {
             spec,
-            annotations: metadata.and_then(|metadata| metadata.annotations.as_ref()),
             spec_path: TEMPLATE_PATH,
-            metadata_path: "spec.template.metadata",
         };
         all.extend(guest_warnings(&guest, config));
     }

@@ -22,9 +22,7 @@ pub use list::{ALL, validate_create, validate_update};
 pub fn warnings(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<String> {
     let guest = Described {
         spec: &vmi.spec,
-        annotations: vmi.metadata.annotations.as_ref(),
         spec_path: Origin::Vmi.path(),
-        metadata_path: "metadata",
     };
     guest_warnings(&guest, config)
 }

@@ -1,8 +1,8 @@
 //! The pod's volumes and where the container mounts them.
 //!
-//! Three sorts, in this order: volumes that every guest or its features need (`system`), the volumes
-//! of the VMI one by one (`guests`), and the persistent volume claim on which a guest keeps its own
-//! state (`state`).
+//! Four sorts, in this order: volumes that every guest or its features need (`system`), the volumes
+//! of the VMI one by one (`guests`), the persistent volume claim on which a guest keeps its own
+//! state (`state`), and those of hook sidecars.
 
 mod guests;
 mod state;
@@ -11,15 +11,16 @@ mod system;
 
 use model::{Guest, VolumeSource};
 
-use crate::{Input, PodError};
+use crate::{Input, PodError, hooks};
 
-pub(crate) use storage::{Storage, claim, copied_disk, empty_dir, mount};
+pub(crate) use storage::{Storage, claim, copied_disk, empty_dir, mount, sub_path};
 
 pub(crate) fn of(input: &Input<'_>) -> Result<Storage, PodError> {
     let mut all = Storage::default();
     system::add(&mut all, input);
     guests::add(&mut all, input)?;
     state::add(&mut all, input)?;
+    hooks::add_volumes(&mut all, &hooks::of(input)?);
     all.check_names()?;
     Ok(all)
 }

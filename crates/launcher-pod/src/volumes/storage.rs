@@ -78,7 +78,7 @@ pub(crate) fn mount(name: &str, path: &str) -> VolumeMount {
     }
 }
 
-pub(super) fn sub_path(mount: VolumeMount, path: &str) -> VolumeMount {
+pub(crate) fn sub_path(mount: VolumeMount, path: &str) -> VolumeMount {
     VolumeMount {
         sub_path: Some(path.to_owned()),
         ..mount

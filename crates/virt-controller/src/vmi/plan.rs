@@ -237,7 +237,7 @@ fn lacks_volume(reason: Reason, message: String) -> Problem {
     }
 }
 
-/// Annotations and fields of the VMI that this version does not support.
+/// Fields of the VMI that this version does not support.
 fn unsupported(observed: &Observed) -> Option<Problem> {
     let fields = model::unsupported::in_vmi(observed.vmi.whole()?);
     Some(Problem {

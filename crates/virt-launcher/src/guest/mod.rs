@@ -39,6 +39,7 @@ mod dumps;
 mod ending;
 mod faults;
 mod file_servers;
+mod hooks;
 mod increment;
 mod io_retry;
 mod leftovers;

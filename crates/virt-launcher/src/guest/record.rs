@@ -135,7 +135,7 @@ impl RecordStore {
         }
     }
 
-    /// Advances the phase. Once the guest has run, the XML and the preparation steps are dropped:
+    /// Advances the phase. Once the guest has run, the XML, the VMI and the preparation steps are dropped:
     /// they may hold secrets, and they take store.
     pub(crate) fn advance(&mut self, phase: Phase) -> io::Result<()> {
         let Some(record) = &mut self.record else {
@@ -149,6 +149,9 @@ impl RecordStore {
         if matches!(phase, Phase::Resuming | Phase::Started | Phase::Ended(_)) {
             record.plan.prepare = Vec::new();
             record.plan.domain_xml = String::new();
+            if let Some(hooks) = &mut record.plan.hooks {
+                hooks.vmi = String::new();
+            }
         }
         self.save()?;
         failpoints::after(failpoint(phase));
@@ -309,6 +312,7 @@ mod tests {
             passt: Vec::new(),
             separate_cpus: Vec::new(),
             metrics: None,
+            hooks: None,
             restore: None,
             grace_seconds: 1,
         }

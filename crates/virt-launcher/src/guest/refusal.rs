@@ -10,6 +10,7 @@ use super::file_servers::FileServerError;
 use super::metrics_server::MetricsError;
 use super::passt_servers::PasstError;
 use super::saved_state::SavedStateError;
+use crate::hooks::HookError;
 use crate::prepare::PrepareError;
 
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +47,8 @@ pub(crate) enum Refusal {
     NotReceived,
     #[error("failed to prepare the guest's files")]
     Prepare(#[source] PrepareError),
+    #[error("the hook sidecars have not agreed to the guest")]
+    Hook(#[from] HookError),
     #[error("failed to share a directory with the guest")]
     Filesystem(#[from] FileServerError),
     #[error("failed to connect the guest to the pod's network")]
@@ -91,6 +94,7 @@ impl Refusal {
             Self::BackingUp => Reason::BackupInProgress,
             Self::Terminating => Reason::Ending,
             Self::Prepare(error) => error.reason(),
+            Self::Hook(error) => error.reason(),
             Self::Filesystem(_) => Reason::FilesystemNotServed,
             Self::Passt(_) => Reason::PasstNotStarted,
             Self::Separate(_) | Self::Metrics(_) => Reason::PrepareFailed,
@@ -127,6 +131,7 @@ impl Refusal {
             // The new node of the guest answers soon.
             | Self::HandedOver
             | Self::StillRunning
+            | Self::Hook(_)
             | Self::Filesystem(_)
             | Self::Passt(_)
             | Self::Separate(_)

@@ -16,7 +16,7 @@ use super::task::Guest;
 use crate::prepare;
 
 /// Failed starts after which the guest counts as impossible to start.
-const MAX_STARTS: u32 = 3;
+pub(super) const MAX_STARTS: u32 = 3;
 
 impl Guest {
     /// Refuses a plan for another guest.
@@ -59,6 +59,7 @@ impl Guest {
     }
 
     async fn start(&mut self) -> Result<(), Refusal> {
+        let asked = self.ask_hooks().await?;
         let (Some(record), Some(connection)) = (self.store.record(), self.connection()) else {
             return Err(libvirt::Error::Closed.into());
         };
@@ -69,13 +70,16 @@ impl Guest {
             Phase::Resuming
         };
         let was_interrupted = record.phase == Phase::Starting;
-        let (steps, servers) = (plan.prepare.clone(), plan.dhcp.clone());
+        let servers = plan.dhcp.clone();
         let (filesystems, passt) = (plan.filesystems.clone(), plan.passt.clone());
         let cpus = plan.separate_cpus.clone();
         let metrics = plan.metrics.clone();
         let pid = self.paths.domain_pid(&plan.domain_name);
         // Shared instead of copied: the XML may be large, and memory once touched is not returned.
-        let xml: Arc<str> = plan.domain_xml.as_str().into();
+        let (xml, steps): (Arc<str>, _) = match asked {
+            Some(asked) => (asked.domain_xml.into(), asked.prepare),
+            None => (plan.domain_xml.as_str().into(), plan.prepare.clone()),
+        };
         let directories = filesystems.clone();
         let restore = plan.restore.clone();
         let prepare = move || {

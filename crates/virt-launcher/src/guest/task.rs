@@ -81,6 +81,8 @@ pub(crate) struct Guest {
     pub(super) passt: PasstServers,
     pub(super) metrics: MetricsServer,
     pub(super) content_turn: ContentTurn,
+    /// Since when a hook sidecar has no socket.
+    pub(super) hooks_awaited_since: Option<Instant>,
     pub(super) migrations: Migrations,
     /// The pod is terminating.
     pub(super) terminating: bool,
@@ -161,6 +163,7 @@ impl Guest {
             passt,
             metrics,
             content_turn: ContentTurn::default(),
+            hooks_awaited_since: None,
             migrations,
             terminating: false,
             released: false,
@@ -196,6 +199,7 @@ impl Guest {
         self.files.stop();
         self.passt.stop();
         self.metrics.stop();
+        self.end_hooks().await;
     }
 
     fn is_over(&self) -> bool {
@@ -315,35 +319,78 @@ mod tests {
             passt: Vec::new(),
             separate_cpus: Vec::new(),
             metrics: None,
+            hooks: None,
             restore: None,
             grace_seconds: 0,
         }
     }
 
-    /// A running guest whose libvirtd accepts calls and answers none.
-    fn guest(paths: &Paths, states: StateSender) -> (Guest, UnixStream) {
-        let tasks = TaskTracker::new();
-        let mut store = RecordStore::open(&paths.record()).unwrap();
-        store.set_plan(plan()).unwrap();
-        store.advance(Phase::Started).unwrap();
-        let mut guest = Guest::new(Parts {
+    fn parts(paths: &Paths, store: RecordStore, states: StateSender) -> Parts {
+        Parts {
             identity: settings::Guest {
                 uid: "u".to_owned(),
                 name: "a".to_owned(),
                 namespace: "n".to_owned(),
             },
             paths: paths.clone(),
-            tasks: tasks.clone(),
+            tasks: TaskTracker::new(),
             store,
             states,
             console_to_log: watch::Sender::new(false),
-        });
+        }
+    }
+
+    /// A running guest whose libvirtd accepts calls and answers none.
+    fn guest(paths: &Paths, states: StateSender) -> (Guest, UnixStream) {
+        let mut store = RecordStore::open(&paths.record()).unwrap();
+        store.set_plan(plan()).unwrap();
+        store.advance(Phase::Started).unwrap();
+        let mut guest = Guest::new(parts(paths, store, states));
+        let tasks = guest.tasks.clone();
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (connection, driver, events) = libvirt::attach(ours);
         tasks.spawn(driver.run());
         guest.link = Some(Link { connection, events });
         guest.status = Some(Status::Alive(DomainState::Running));
         (guest, theirs)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn guest_waits_for_a_sidecar_and_gives_up_in_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::under(dir.path());
+        let mut store = RecordStore::open(&paths.record()).unwrap();
+        let mut hooked = plan();
+        hooked.hooks = Some(launcher_channel::Hooks {
+            sidecars: vec![launcher_channel::HookSidecar {
+                name: "hook-sidecar-0".to_owned(),
+                directory: "/nonexistent".to_owned(),
+            }],
+            vmi: "{}".to_owned(),
+        });
+        store.set_plan(hooked).unwrap();
+        let (sender, states) = watch::channel(None);
+        let mut guest = Guest::new(parts(&paths, store, sender));
+        let start = Instant::now();
+        let mut tries = 0;
+        while guest.store.phase() == Some(Phase::Planned) {
+            let refusal = guest.ask_hooks().await.unwrap_err();
+            let reply = refusal.into_reply();
+            let launcher_channel::Reply::Refused {
+                reason, message, ..
+            } = reply
+            else {
+                panic!("not a refusal")
+            };
+            assert_eq!(reason, "HookSidecarNotReady");
+            assert!(message.contains("hook-sidecar-0"), "{message}");
+            tries += 1;
+        }
+        assert!(tries > 3 && start.elapsed() > Duration::from_mins(5));
+        let state = states.borrow().clone().unwrap();
+        let ended = DomainState::Stopped(launcher_channel::StopReason::StartFailed);
+        assert_eq!(state.domain, Some(ended));
+        assert!(state.note.unwrap().contains("hook-sidecar-0"));
     }
 
     /// Issue: the state kept an agent that was gone, if libvirtd did not answer the next query.

@@ -151,7 +151,8 @@ fn write_iso(path: &Path, label: &str, files: &[(String, Vec<u8>)]) -> Result<()
     file::replace(path, &image).map_err(PrepareError::at(path))
 }
 
-fn read_source(file: &SeedFile) -> Result<Vec<u8>, PrepareError> {
+/// The content of a file of a seed.
+pub(crate) fn read_source(file: &SeedFile) -> Result<Vec<u8>, PrepareError> {
     let candidates = match &file.source {
         FileSource::Text(text) => return Ok(text.clone().into_bytes()),
         FileSource::FirstOf(candidates) => candidates,

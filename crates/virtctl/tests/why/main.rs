@@ -561,6 +561,7 @@ async fn failed_starts_and_guests_that_never_run() {
         ("ContainerDiskMissing", "disk-missing"),
         ("DiskImageForbidden", "disk-unusable"),
         ("StartFailed", "start-refused"),
+        ("HookSidecarFailed", "hook-sidecar"),
         ("LauncherStorage", "pod-unreachable"),
         ("SomethingNew", "vmi-blocked"),
     ] {

@@ -56,15 +56,3 @@ fn unsupported_vmi_gets_no_pod() {
             .all(|condition| condition.reason.as_deref() != Some("FeatureNotSupported"))
     );
 }
-
-#[test]
-fn hook_side_car_is_reported_instead_of_a_pod() {
-    let mut hooked = vmi("Pending");
-    hooked["metadata"]["annotations"] = json!({"hooks.kubevirt.io/hookSidecars": "[]"});
-    let wanted = plan(&observe(hooked, None));
-    assert_eq!((wanted.phase, wanted.steps.len()), (Phase::Pending, 0));
-    let problem = wanted.problem.unwrap();
-    assert_eq!(problem.reason, "FeatureNotSupported");
-    let expected = "metadata.annotations[hooks.kubevirt.io/hookSidecars]: remove it";
-    assert!(problem.message.contains(expected), "{}", problem.message);
-}

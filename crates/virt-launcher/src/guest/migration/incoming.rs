@@ -66,10 +66,10 @@ impl Guest {
     }
 
     async fn prepare_pod(&mut self) -> Result<(), Refusal> {
+        let steps = self.steps_after_hooks().await?;
         let Some(record) = self.store.record() else {
             return Ok(());
         };
-        let steps = record.plan.prepare.clone();
         let cpus = record.plan.separate_cpus.clone();
         let metrics = record.plan.metrics.clone();
         let pid = self.paths.domain_pid(&record.plan.domain_name);

@@ -66,7 +66,8 @@ impl Status {
         }
     }
 
-    pub(crate) fn unavailable(error: &dyn std::error::Error) -> Self {
+    /// The status for a connection that failed.
+    pub fn unavailable(error: &dyn std::error::Error) -> Self {
         Self::new(Code::Unavailable, error.to_string())
     }
 

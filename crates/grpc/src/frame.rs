@@ -9,7 +9,8 @@ use crate::{Code, Status};
 pub const MAX_MESSAGE: usize = 4 << 20;
 const PREFIX: usize = 5;
 
-pub(crate) fn encode(message: &impl Message) -> Bytes {
+/// A framed message.
+pub fn encode(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut buffer = BytesMut::with_capacity(PREFIX + length);
     buffer.put_u8(0);
@@ -21,7 +22,8 @@ pub(crate) fn encode(message: &impl Message) -> Bytes {
     buffer.freeze()
 }
 
-pub(crate) fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
+/// Decodes a message without its frame.
+pub fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
     M::decode(message).map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))
 }
 
@@ -66,15 +68,17 @@ impl FrameBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DeviceSpec;
+
+    #[derive(Clone, PartialEq, Message)]
+    struct Line {
+        #[prost(string, tag = "1")]
+        text: String,
+    }
 
     #[test]
     fn messages_are_reassembled_from_chunks_of_any_size() {
-        let spec = |path: &str| DeviceSpec {
-            container_path: path.into(),
-            ..DeviceSpec::default()
-        };
-        let sent = [spec("/dev/a"), spec(""), spec("/dev/b")];
+        let line = |text: &str| Line { text: text.into() };
+        let sent = [line("a"), line(""), line("b")];
         let bytes: Vec<u8> = sent.iter().flat_map(|one| encode(one).to_vec()).collect();
         for size in 1..bytes.len() {
             let mut frames = FrameBuffer::default();
@@ -82,7 +86,7 @@ mod tests {
             for chunk in bytes.chunks(size) {
                 frames.add(chunk);
                 while let Some(message) = frames.next().unwrap() {
-                    got.push(decode::<DeviceSpec>(message).unwrap());
+                    got.push(decode::<Line>(message).unwrap());
                 }
             }
             assert_eq!(got, sent, "chunks of {size}");
@@ -102,7 +106,7 @@ mod tests {
         }
         let garbage = Bytes::from_static(&[0x0a, 0xff, 1]);
         assert_eq!(
-            decode::<DeviceSpec>(garbage).unwrap_err().code,
+            decode::<Line>(garbage).unwrap_err().code,
             Code::InvalidArgument
         );
     }

@@ -19,7 +19,7 @@ use crate::{
     frame::{self, FrameBuffer},
 };
 
-/// Concurrent connections. The clients are one kubelet, or the plugins of one node.
+/// Concurrent connections. The clients are one kubelet, the plugins of one node, or a launcher.
 const CONNECTIONS: usize = 64;
 /// Concurrent streams per connection.
 const STREAMS: u32 = 16;
@@ -31,13 +31,17 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The response to a call: encoded frames.
-pub(crate) enum Reply {
+#[expect(
+    missing_debug_implementations,
+    reason = "a stream of responses has none"
+)]
+pub enum Reply {
     Unary(Bytes),
     Stream(BoxStream<'static, Bytes>),
 }
 
 /// Handles calls by the path of their method.
-pub(crate) trait Service: Clone + Send + Sync + 'static {
+pub trait Service: Clone + Send + Sync + 'static {
     fn call(
         &self,
         method: &str,
@@ -46,7 +50,7 @@ pub(crate) trait Service: Clone + Send + Sync + 'static {
 }
 
 /// Serves until `stop`.
-pub(crate) async fn serve(listener: UnixListener, service: impl Service, stop: CancellationToken) {
+pub async fn serve(listener: UnixListener, service: impl Service, stop: CancellationToken) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -135,11 +139,11 @@ fn response(body: Body) -> Response<Body> {
 }
 
 /// A unary response.
-pub(crate) fn unary(message: &impl prost::Message) -> Reply {
+pub fn unary(message: &impl prost::Message) -> Reply {
     Reply::Unary(frame::encode(message))
 }
 
 /// The status for an unimplemented method.
-pub(crate) fn unimplemented(method: &str) -> Status {
+pub fn unimplemented(method: &str) -> Status {
     Status::new(Code::Unimplemented, format!("unknown method {method}"))
 }

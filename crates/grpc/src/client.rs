@@ -23,14 +23,15 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection; it is closed on drop.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub struct Client {
     sender: SendRequest<Full<Bytes>>,
     /// The task that drives the connection.
     _connection: JoinSet<()>,
 }
 
 impl Client {
-    pub(crate) async fn over(stream: UnixStream) -> Result<Self, Status> {
+    /// A client over a connected socket.
+    pub async fn over(stream: UnixStream) -> Result<Self, Status> {
         let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
             .map_err(|error| Status::unavailable(&error))?;
@@ -46,9 +47,20 @@ impl Client {
         })
     }
 
-    pub(crate) async fn call<R: Message + Default>(
+    /// Calls a method with one response.
+    pub async fn call<R: Message + Default>(
         &self,
-        method: &'static str,
+        method: &str,
+        request: &impl Message,
+    ) -> Result<R, Status> {
+        self.call_within(TIMEOUT, method, request).await
+    }
+
+    /// The same with another time limit.
+    pub async fn call_within<R: Message + Default>(
+        &self,
+        limit: Duration,
+        method: &str,
         request: &impl Message,
     ) -> Result<R, Status> {
         let request = frame::encode(request);
@@ -57,16 +69,17 @@ impl Client {
             let response = responses.next().await?;
             response.ok_or_else(|| Status::new(Code::Unknown, "the call had no response"))
         };
-        with_timeout(method, response).await
+        with_timeout(limit, method, response).await
     }
 
-    pub(crate) async fn stream<R: Message + Default>(
+    /// Calls a method with several responses.
+    pub async fn stream<R: Message + Default>(
         &self,
-        method: &'static str,
+        method: &str,
         request: &impl Message,
     ) -> Result<Streaming<R>, Status> {
         let request = frame::encode(request);
-        with_timeout(method, self.send(method, request)).await
+        with_timeout(TIMEOUT, method, self.send(method, request)).await
     }
 
     async fn send<R>(&self, method: &str, message: Bytes) -> Result<Streaming<R>, Status> {
@@ -98,13 +111,14 @@ impl Client {
 }
 
 async fn with_timeout<T>(
+    limit: Duration,
     method: &str,
     work: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
-    match tokio::time::timeout(TIMEOUT, work).await {
+    match tokio::time::timeout(limit, work).await {
         Ok(done) => done,
         Err(_elapsed) => {
-            let message = format!("{method} got no response within {} s", TIMEOUT.as_secs());
+            let message = format!("{method} got no response within {} s", limit.as_secs());
             Err(Status::new(Code::DeadlineExceeded, message))
         }
     }

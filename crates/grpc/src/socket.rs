@@ -5,10 +5,7 @@ use std::{io, os::fd::AsRawFd as _, path::Path};
 use rustix::fs::{Mode, OFlags};
 use tokio::net::{UnixListener, UnixStream};
 
-/// The kubelet's own socket.
-pub const KUBELET_SOCKET: &str = "kubelet.sock";
-
-/// Listens at `name` in `dir`, replacing a socket left by an earlier process. Only root may connect.
+/// Listens at `name` in `dir`, replacing a socket left by an earlier process. Only its owner may connect.
 pub fn bind(dir: &Path, name: &str) -> io::Result<UnixListener> {
     let directory = open(dir)?;
     match rustix::fs::unlinkat(&directory, name, rustix::fs::AtFlags::empty()) {

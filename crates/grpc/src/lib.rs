@@ -1,0 +1,18 @@
+//! gRPC over unix sockets, with HTTP/2 by hyper and messages by prost.
+//!
+//! Only a subset is implemented: unary and server-streaming calls, without compression and metadata.
+//!
+//! **Invariants**: no message is larger than [`MAX_MESSAGE`], and no memory is allocated for a length
+//! beyond it; every unary call has a time limit; this crate knows no specific service.
+
+mod client;
+mod frame;
+mod server;
+mod socket;
+mod status;
+
+pub use client::{Client, Streaming};
+pub use frame::{MAX_MESSAGE, decode, encode};
+pub use server::{Reply, Service, serve, unary, unimplemented};
+pub use socket::{bind, connect};
+pub use status::{Code, Status};
