@@ -13,6 +13,8 @@
 mod config;
 #[path = "../../image-store/src/digest.rs"]
 mod digest;
+#[path = "../../virt-launcher/src/domain_list.rs"]
+mod domain_list;
 #[path = "../../image-store/src/error/unpack.rs"]
 mod error;
 #[path = "../../disk-import/src/error.rs"]
@@ -31,6 +33,7 @@ pub mod disk_image;
 pub mod dns;
 pub mod frame;
 pub mod import;
+pub mod ipv6;
 pub mod jwt;
 pub mod layer;
 pub mod libvirt;
@@ -62,6 +65,7 @@ pub static ALL: &[(&str, Target)] = &[
     ("dns", dns::run),
     ("frame", frame::run),
     ("import", import::run),
+    ("ipv6", ipv6::run),
     ("jwt", jwt::run),
     ("layer", layer::run),
     ("libvirt", libvirt::run),

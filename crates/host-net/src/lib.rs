@@ -20,6 +20,7 @@ mod bridge;
 mod error;
 mod forwarding;
 mod handover;
+mod ipv6;
 mod link;
 mod macvlan;
 mod namespace;

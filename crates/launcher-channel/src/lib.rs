@@ -41,8 +41,8 @@ pub use migration::{
 };
 pub use plan::{
     Backing, Credential, DhcpBoot, DhcpServer, DiskAccess, DownwardMetrics, FileServer, FileSource,
-    ForwardedPorts, GuestPlan, HookSidecar, Hooks, HotDisk, HotDiskKind, PasstServer, PortRange,
-    Prepare, PrivateOption, Route, SeedFile,
+    ForwardedPorts, GuestPlan, HookSidecar, Hooks, HotDisk, HotDiskKind, Ipv6Router, Ipv6Server,
+    PasstServer, PortRange, Prepare, PrivateOption, Route, SeedFile,
 };
 pub use size::{GuestSize, MemoryPlan, ResizePlan};
 

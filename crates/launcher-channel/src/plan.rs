@@ -1,6 +1,6 @@
 //! The plan of a guest, which the launcher carries out.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,8 @@ pub struct GuestPlan {
     pub prepare: Vec<Prepare>,
     #[serde(default)]
     pub dhcp: Vec<DhcpServer>,
+    #[serde(default)]
+    pub ipv6: Vec<Ipv6Server>,
     /// Directories that the guest mounts.
     #[serde(default)]
     pub filesystems: Vec<FileServer>,
@@ -241,6 +243,37 @@ pub struct DhcpServer {
     /// Options that the user gave by number.
     #[serde(default)]
     pub private: Vec<PrivateOption>,
+}
+
+/// Router advertisements and a `DHCPv6` server on one in-pod bridge, for one guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ipv6Server {
+    /// The tap by which the server is connected to the bridge.
+    pub tap: String,
+    /// The guest's address, `aa:bb:cc:dd:ee:ff`; the server answers no other client.
+    pub client_mac: String,
+    /// The server's own address.
+    pub mac: String,
+    /// `None`: the guest gets no default route.
+    pub router: Option<Ipv6Router>,
+    pub address: Ipv6Addr,
+    pub prefix_length: u8,
+    #[serde(default)]
+    pub dns: Vec<Ipv6Addr>,
+    #[serde(default)]
+    pub search: Vec<String>,
+    pub mtu: u16,
+}
+
+/// The router that a guest uses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ipv6Router {
+    /// Link-local, as router advertisements require.
+    pub address: Ipv6Addr,
+    /// `None`: the guest asks the router for it.
+    pub mac: Option<String>,
 }
 
 /// A server of a directory of the pod.

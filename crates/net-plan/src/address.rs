@@ -139,6 +139,16 @@ impl Cidr {
             && Self::bits(address) & self.mask() == Self::bits(self.address) & self.mask()
     }
 
+    /// The bytes of an address that the prefix covers wholly.
+    pub fn whole_bytes(&self) -> Vec<u8> {
+        let bytes = match self.network().address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        };
+        let count = usize::from(self.prefix_length / 8);
+        bytes.into_iter().take(count).collect()
+    }
+
     /// Whether the two networks share an address.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (wide, narrow) = if self.prefix_length <= other.prefix_length {

@@ -1,7 +1,7 @@
 //! The bridge binding: the pod's interface and the guest's tap become ports of one bridge, and the
 //! guest takes over the pod's addresses.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use launcher_channel::Route;
 
@@ -103,6 +103,17 @@ pub(crate) fn routes(pod: &PodInterface) -> (Option<Ipv4Addr>, Vec<Route>) {
     }
     routes.sort_by_key(|route| !route.via.is_unspecified());
     (router, routes)
+}
+
+/// The router of the pod that advertisements can name: one with a link-local address.
+pub(crate) fn ipv6_router(pod: &PodInterface) -> Option<Ipv6Addr> {
+    let is_default = |route: &&PodRoute| {
+        route.destination.prefix_length == 0 && route.destination.address.is_ipv6()
+    };
+    match pod.routes.iter().find(is_default)?.via? {
+        IpAddr::V6(via) if via.is_unicast_link_local() => Some(via),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ const MAX_ALIAS: usize = 255;
 const NONE: &str = "-";
 
 impl PodInterface {
-    /// Hardware address, addresses and IPv4 routes in one line; `None` if it is too long. The MTU and
+    /// Hardware address, addresses, IPv4 routes and the default route of IPv6 in one line; `None` if it is too long. The MTU and
     /// the kind are read from the link itself.
     pub(crate) fn to_alias(&self) -> Option<String> {
         let or_none = |text: Option<String>| text.unwrap_or_else(|| NONE.to_owned());
@@ -24,8 +24,11 @@ impl PodInterface {
             or_none(ipv4),
             or_none(ipv6),
         ];
-        let of_ipv4 = |route: &&PodRoute| route.destination.address.is_ipv4();
-        fields.extend(self.routes.iter().filter(of_ipv4).map(PodRoute::render));
+        let is_used = |route: &&PodRoute| {
+            let destination = route.destination;
+            destination.address.is_ipv4() || destination.prefix_length == 0
+        };
+        fields.extend(self.routes.iter().filter(is_used).map(PodRoute::render));
         let line = fields.join(" ");
         (line.len() <= MAX_ALIAS).then_some(line)
     }
@@ -124,11 +127,14 @@ mod tests {
             let read = PodInterface::from_alias("eth0", 1450, &line);
             assert_eq!(read, Some(observed), "{line}");
         }
-        let six = interface("46", &[("::/0", Some("fd00:10:244::1"))]);
+        let six = interface(
+            "46",
+            &[("fd00:10:244::/64", None), ("::/0", Some("fe80::1"))],
+        );
         let line = six.to_alias().unwrap();
         assert_eq!(
             line,
-            "ferrovirt pod 1 12:81:b8:38:4f:52 10.244.0.39/24 fd00:10:244::27/64"
+            "ferrovirt pod 1 12:81:b8:38:4f:52 10.244.0.39/24 fd00:10:244::27/64 ::/0>fe80::1"
         );
     }
 

@@ -60,6 +60,12 @@ pub(crate) fn guest_addresses(
     Ok([v4.guest, v6.guest])
 }
 
+/// The link-local address of the bridge that guests use as their router: advertisements name no other. It is not
+/// the kernel's own, which is another with some settings.
+pub(crate) fn router() -> Cidr {
+    Cidr::v6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), 64)
+}
+
 fn side_v4(network: &str, settings: &PodNetwork) -> Result<Side, PlanError> {
     let text = settings.vm_network_cidr.as_deref();
     let default = Cidr::v4(Ipv4Addr::new(10, 0, 2, 0), 24);
@@ -96,7 +102,7 @@ fn side(
     let cidr = text.map_or(Ok(default), |text| {
         without_leading_zeros(text).parse().map_err(|_| bad(family))
     })?;
-    if cidr.address.is_ipv4() != default.address.is_ipv4() {
+    if cidr.address.is_ipv4() != default.address.is_ipv4() || is_of_link(cidr.network().address) {
         return Err(bad(family));
     }
     let large = "large enough: it must leave two bits to hosts";
@@ -111,6 +117,14 @@ fn side(
         },
         guest: host(2)?,
     })
+}
+
+/// Whether the guest's own network cannot have such addresses: they have a meaning on every link.
+fn is_of_link(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(address) => address.is_multicast() || address.is_unicast_link_local(),
+    }
 }
 
 /// `KubeVirt` reads the numbers of an IPv4 address as decimal even with leading zeros.

@@ -78,6 +78,7 @@ pub enum Match {
     InputInterface(String),
     OutputInterface(String),
     Source(Cidr),
+    NotSource(Cidr),
     Destination(Cidr),
     NotDestination(Cidr),
     /// Destination ports `first` to `last`, both included.
@@ -108,8 +109,24 @@ pub enum Match {
     ArpSender(Ipv4Addr),
     SourceMacBeginsWith(Vec<u8>),
     NotSourceMac(MacAddress),
-    /// A message by which a router of IPv6 announces itself.
+    /// A message of IPv6 between the nodes of a link.
+    Neighbour(NeighbourMessage),
+    /// The address that such a message is about is in the range, whose prefix has whole bytes; has to come after
+    /// the match of the message.
+    NeighbourTarget(Cidr),
+    NotNeighbourTarget(Cidr),
+}
+
+/// A message of IPv6 between the nodes of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NeighbourMessage {
     RouterAdvertisement,
+    /// Asks for the hardware address of an address.
+    Solicitation,
+    /// Tells it.
+    Advertisement,
+    /// Names another router for a destination.
+    Redirect,
 }
 
 /// The protocol of a packet in an Ethernet frame.

@@ -6,7 +6,8 @@ use std::{fmt, net::IpAddr};
 use crate::{
     Cidr,
     nft::{
-        Action, Chain, EtherType, Family, Hook, HookKind, HookPoint, Match, Rule, Table, Transport,
+        Action, Chain, EtherType, Family, Hook, HookKind, HookPoint, Match, NeighbourMessage, Rule,
+        Table, Transport,
     },
 };
 
@@ -98,6 +99,7 @@ impl fmt::Display for Match {
             Self::InputInterface(name) => write!(f, "iifname \"{name}\""),
             Self::OutputInterface(name) => write!(f, "oifname \"{name}\""),
             Self::Source(cidr) => address(f, "saddr", cidr),
+            Self::NotSource(cidr) => address(f, "saddr !=", cidr),
             Self::Destination(cidr) => address(f, "daddr", cidr),
             Self::NotDestination(cidr) => address(f, "daddr !=", cidr),
             Self::DestinationPorts {
@@ -131,9 +133,23 @@ impl fmt::Display for Match {
                 bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
             Self::NotSourceMac(address) => write!(f, "ether saddr != {address}"),
-            Self::RouterAdvertisement => f.write_str("icmpv6 type nd-router-advert"),
+            Self::Neighbour(message) => f.write_str(match message {
+                NeighbourMessage::RouterAdvertisement => "icmpv6 type nd-router-advert",
+                NeighbourMessage::Solicitation => "icmpv6 type nd-neighbor-solicit",
+                NeighbourMessage::Advertisement => "icmpv6 type nd-neighbor-advert",
+                NeighbourMessage::Redirect => "icmpv6 type nd-redirect",
+            }),
+            Self::NeighbourTarget(cidr) => target(f, "", cidr),
+            Self::NotNeighbourTarget(cidr) => target(f, "!= ", cidr),
         }
     }
+}
+
+/// Older versions of the tool have no name for this part of a message.
+fn target(f: &mut fmt::Formatter<'_>, how: &str, cidr: &Cidr) -> fmt::Result {
+    let bytes = cidr.whole_bytes();
+    write!(f, "@th,64,{} {how}0x", bytes.len() * 8)?;
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
 fn address(f: &mut fmt::Formatter<'_>, what: &str, cidr: &Cidr) -> fmt::Result {

@@ -1,11 +1,11 @@
 //! The whole plan of one guest.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use kubevirt_api::{
     RUNTIME_USER, network::PodNetwork, vmi_status::VirtualMachineInstanceNetworkInterface,
 };
-use launcher_channel::{DhcpServer, PasstServer, Route};
+use launcher_channel::{DhcpServer, Ipv6Router, Ipv6Server, PasstServer, Route};
 use model::{Binding, Guest, Interface, LinkState, Network, Supported, Unsupported};
 
 use crate::{
@@ -20,6 +20,8 @@ pub struct Plan {
     pub plumbing: Plumbing,
     /// For the launcher, one for each in-pod bridge with IPv4.
     pub dhcp: Vec<DhcpServer>,
+    /// The same for IPv6.
+    pub ipv6: Vec<Ipv6Server>,
     /// For the launcher, one for each interface with this binding.
     pub passt: Vec<PasstServer>,
     /// For the domain, in the order of the VMI.
@@ -166,18 +168,23 @@ impl Connection<'_> {
     fn add_masquerade(&self, plan: &mut Plan, settings: &PodNetwork) -> Result<(), PlanError> {
         let pod = self.pod;
         let sides = masquerade::sides(self.interface.name(), settings, pod)?;
+        let leases = Leases {
+            ipv4: sides.iter().find_map(Lease::behind),
+            ipv6: sides.iter().find_map(Ipv6Lease::behind),
+        };
+        let router = leases.ipv6.as_ref().map(|_| masquerade::router());
+        let gateways = sides.iter().map(|side| side.gateway);
         let bridge = Bridge {
             name: bridge_name(pod),
             mac: MacAddress::BRIDGE,
             mtu: pod.mtu,
-            addresses: sides.iter().map(|side| side.gateway).collect(),
+            addresses: gateways.chain(router).collect(),
         };
         let sysctls = masquerade::sysctls(&sides, &bridge.name);
         plan.plumbing.sysctls.extend(sysctls);
         let tables = masquerade::tables(self.interface.spec, &sides, &pod.name, &bridge.name)?;
         plan.plumbing.tables.extend(tables);
-        let lease = sides.iter().find_map(Lease::behind);
-        self.connect(plan, bridge, lease);
+        self.connect(plan, bridge, leases);
         Ok(())
     }
 
@@ -212,7 +219,11 @@ impl Connection<'_> {
         }
         plan.plumbing.given.push(given);
         plan.plumbing.sysctls.extend(bridge::sysctls(pod));
-        self.connect(plan, bridge, lease);
+        let leases = Leases {
+            ipv4: lease,
+            ipv6: Ipv6Lease::of_pod(pod),
+        };
+        self.connect(plan, bridge, leases);
         Ok(())
     }
 
@@ -224,8 +235,8 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Adds the bridge with the guest's tap on it, and the DHCP server for the guest's address.
-    fn connect(&self, plan: &mut Plan, bridge: Bridge, lease: Option<Lease>) {
+    /// Adds the bridge with the guest's tap on it, and the DHCP servers for the guest's addresses.
+    fn connect(&self, plan: &mut Plan, bridge: Bridge, leases: Leases) {
         let tap = self.device.tap.as_ref().map(|name| Tap {
             name: name.clone(),
             bridge: bridge.name.clone(),
@@ -234,17 +245,25 @@ impl Connection<'_> {
             queues: self.device.queues.unwrap_or(1),
         });
         plan.plumbing.taps.extend(tap);
-        if let Some(lease) = lease {
+        if let Some(lease) = leases.ipv4 {
             plan.plumbing.sysctls.push(unprivileged_ports());
             plan.dhcp.push(self.dhcp_server(&bridge.name, lease));
+        }
+        if let Some(lease) = leases.ipv6 {
+            let server = self.ipv6_server(lease);
+            plan.plumbing.taps.push(Tap {
+                name: server.tap.clone(),
+                bridge: bridge.name.clone(),
+                mtu: bridge.mtu,
+                owner: RUNTIME_USER,
+                queues: 1,
+            });
+            plan.ipv6.push(server);
         }
         plan.plumbing.bridges.push(bridge);
     }
 
     fn dhcp_server(&self, bridge: &str, lease: Lease) -> DhcpServer {
-        let vmi = self.guest.vmi;
-        let resolv_conf = self.resolv_conf;
-        let namespace = vmi.metadata.namespace.as_deref().unwrap_or("default");
         let options = dhcp_options::of(self.interface.spec.dhcp_options.as_ref());
         DhcpServer {
             interface: bridge.to_owned(),
@@ -253,8 +272,8 @@ impl Connection<'_> {
             address: lease.address,
             prefix_length: lease.prefix_length,
             router: lease.router,
-            dns: resolv_conf::name_servers(resolv_conf),
-            search: resolv_conf::search(resolv_conf, namespace, vmi.spec.subdomain.as_deref()),
+            dns: resolv_conf::name_servers(self.resolv_conf),
+            search: self.search(),
             routes: lease.routes,
             mtu: u16::try_from(self.device.mtu).unwrap_or(u16::MAX),
             host_name: self.guest.hostname(),
@@ -262,6 +281,27 @@ impl Connection<'_> {
             ntp: options.ntp,
             private: options.private,
         }
+    }
+
+    fn ipv6_server(&self, lease: Ipv6Lease) -> Ipv6Server {
+        Ipv6Server {
+            tap: format!("ra-{}", bridge::suffix(&self.pod.name)),
+            client_mac: self.device.mac.to_string(),
+            mac: server_mac(self.device.mac).to_string(),
+            router: lease.router,
+            address: lease.address,
+            prefix_length: lease.prefix_length,
+            dns: resolv_conf::ipv6_name_servers(self.resolv_conf),
+            search: self.search(),
+            mtu: u16::try_from(self.device.mtu).unwrap_or(u16::MAX),
+        }
+    }
+
+    /// The guest's search domains.
+    fn search(&self) -> Vec<String> {
+        let vmi = self.guest.vmi;
+        let namespace = vmi.metadata.namespace.as_deref().unwrap_or("default");
+        resolv_conf::search(self.resolv_conf, namespace, vmi.spec.subdomain.as_deref())
     }
 
     /// A guest is reachable at the pod's addresses, translated or its own.
@@ -392,6 +432,20 @@ fn known_mac(guest: &Guest<'_>, interface: &Interface<'_>) -> Option<MacAddress>
     mac.is_unicast().then_some(mac)
 }
 
+/// The hardware address of the server for IPv6, which has a link of its own. It differs from that of the guest,
+/// the bridge and the pod.
+fn server_mac(guest: MacAddress) -> MacAddress {
+    let mut mac = guest;
+    mac.0[0] = (mac.0[0] ^ 0x80) | 0x02;
+    mac
+}
+
+/// What a guest gets by DHCP.
+struct Leases {
+    ipv4: Option<Lease>,
+    ipv6: Option<Ipv6Lease>,
+}
+
 /// The guest's address, and the other values of its DHCP lease.
 struct Lease {
     server: Ipv4Addr,
@@ -402,7 +456,7 @@ struct Lease {
 }
 
 impl Lease {
-    /// The lease of a masqueraded guest; there is no DHCP for IPv6.
+    /// The lease of a masqueraded guest.
     fn behind(side: &Side) -> Option<Self> {
         let (IpAddr::V4(gateway), IpAddr::V4(address)) = (side.gateway.address, side.guest) else {
             return None;
@@ -413,6 +467,42 @@ impl Lease {
             prefix_length: side.gateway.prefix_length,
             router: Some(gateway),
             routes: Vec::new(),
+        })
+    }
+}
+
+/// The guest's IPv6 address and its router.
+struct Ipv6Lease {
+    address: Ipv6Addr,
+    prefix_length: u8,
+    router: Option<Ipv6Router>,
+}
+
+impl Ipv6Lease {
+    /// That of a masqueraded guest.
+    fn behind(side: &Side) -> Option<Self> {
+        let (IpAddr::V6(address), IpAddr::V6(router)) = (side.guest, masquerade::router().address)
+        else {
+            return None;
+        };
+        Some(Self {
+            address,
+            prefix_length: side.gateway.prefix_length,
+            router: Some(Ipv6Router {
+                address: router,
+                mac: Some(MacAddress::BRIDGE.to_string()),
+            }),
+        })
+    }
+
+    /// That of a guest that takes over the pod's address.
+    fn of_pod(pod: &PodInterface) -> Option<Self> {
+        let (address, prefix_length) = pod.ipv6?;
+        let router = bridge::ipv6_router(pod);
+        Some(Self {
+            address,
+            prefix_length,
+            router: router.map(|address| Ipv6Router { address, mac: None }),
         })
     }
 }

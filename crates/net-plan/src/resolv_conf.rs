@@ -1,19 +1,33 @@
 //! The guest's DNS settings, from the pod's `/etc/resolv.conf`.
 
-use std::net::Ipv4Addr;
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
 
 /// The name server if the pod has none.
 const FALLBACK: Ipv4Addr = Ipv4Addr::new(8, 8, 8, 8);
 
 /// The IPv4 name servers, in order; never empty.
 pub(crate) fn name_servers(text: &str) -> Vec<Ipv4Addr> {
-    let mut servers: Vec<_> = fields(text, "nameserver")
-        .filter_map(|mut values| values.next()?.parse().ok())
-        .collect();
+    let mut servers = parsed(text);
     if servers.is_empty() {
         servers.push(FALLBACK);
     }
     servers
+}
+
+/// The IPv6 name servers, in order, without those of the pod's link.
+pub(crate) fn ipv6_name_servers(text: &str) -> Vec<Ipv6Addr> {
+    let mut servers: Vec<Ipv6Addr> = parsed(text);
+    servers.retain(|server| !server.is_unicast_link_local() && !server.is_loopback());
+    servers
+}
+
+fn parsed<T: FromStr>(text: &str) -> Vec<T> {
+    fields(text, "nameserver")
+        .filter_map(|mut values| values.next()?.parse().ok())
+        .collect()
 }
 
 /// The search list: the last `search` line counts, as in the resolver. The VMI's subdomain comes first,
@@ -72,6 +86,15 @@ mod tests {
         ] {
             assert_eq!(name_servers(none), server("8.8.8.8"), "{none:?}");
         }
+    }
+
+    #[test]
+    fn ipv6_name_servers_are_those_beyond_the_link() {
+        let text = "nameserver fe80::1\nnameserver ::1\nnameserver fd00::b\n";
+        let server = |text: &str| vec![text.parse::<Ipv6Addr>().unwrap()];
+        assert_eq!(ipv6_name_servers(text), server("fd00::b"));
+        assert_eq!(ipv6_name_servers(CLUSTER), server("fd00::a"));
+        assert!(ipv6_name_servers("nameserver 10.0.0.1").is_empty());
     }
 
     #[test]

@@ -11,6 +11,13 @@ pub enum PodNetworkError {
     #[error("{range} is not a valid pod range: use an IPv4 network between /8 and /30")]
     BadRange { range: Cidr },
     #[error(
+        "{range} is not a valid IPv6 pod range: use a network of unique local addresses between /8 and /{longest}, such \
+         as fd00:10:244::/64"
+    )]
+    BadIpv6Range { range: Cidr, longest: u8 },
+    #[error("this host's kernel has no IPv6: leave {range} out of the pod range")]
+    NoIpv6 { range: Cidr },
+    #[error(
         "pod range {range} overlaps {taken}, which this host reaches over {link}: choose another"
     )]
     RangeTaken {
@@ -64,7 +71,9 @@ impl PodNetworkError {
     /// A stable CamelCase reason for conditions, events and metrics.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::BadRange { .. } => Reason::BadPodRange,
+            Self::BadRange { .. } | Self::BadIpv6Range { .. } | Self::NoIpv6 { .. } => {
+                Reason::BadPodRange
+            }
             Self::RangeTaken { .. } => Reason::PodRangeTaken,
             Self::RangeFull { .. } | Self::NetworkFull { .. } => Reason::PodRangeFull,
             Self::BadPodUid { .. } => Reason::BadPodUid,
@@ -80,9 +89,11 @@ impl PodNetworkError {
     /// Whether the same operation may succeed later with the same settings.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::BadRange { .. } | Self::BadPodUid { .. } | Self::StateOfAnotherRange { .. } => {
-                false
-            }
+            Self::BadRange { .. }
+            | Self::BadIpv6Range { .. }
+            | Self::NoIpv6 { .. }
+            | Self::BadPodUid { .. }
+            | Self::StateOfAnotherRange { .. } => false,
             Self::RangeTaken { .. }
             | Self::RangeFull { .. }
             | Self::StateLocked { .. }

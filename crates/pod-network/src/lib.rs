@@ -11,6 +11,7 @@
 mod cni;
 mod error;
 mod forward;
+mod ipv6;
 mod lease;
 mod links;
 mod network;

@@ -3,13 +3,19 @@
 //!
 //! Each link has a chain of its own, at the hook where its packets arrive: before the bridge learns from them.
 
-use net_plan::nft::{
-    Action, Chain, EtherType, Family, Hook, HookKind, HookPoint, Match, Rule, Table,
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use net_plan::{
+    Cidr,
+    nft::{
+        Action, Chain, EtherType, Family, Hook, HookKind, HookPoint, Match, NeighbourMessage, Rule,
+        Table,
+    },
 };
 
 use crate::{
     lease::Lease,
-    settings::{Range, mac_of},
+    settings::{IPV6_ROUTER, LINK_LOCAL, Range, link_of, mac_of},
 };
 
 /// A table with the chains of these links.
@@ -29,14 +35,29 @@ pub(crate) fn table<'a>(
 }
 
 fn chain(range: Range, lease: &Lease) -> Chain {
-    use EtherType::{Arp, Ip, Ip6};
-    use Match::{
-        ArpSender, NotSourceMac, Protocol, RouterAdvertisement, Source, SourceMacBeginsWith,
-    };
-    let rule = |matches: Vec<Match>, action| Rule { matches, action };
+    use EtherType::{Arp, Ip};
+    use Match::{ArpSender, NotSourceMac, Protocol, Source, SourceMacBeginsWith};
     let address = lease.address;
-    let own = net_plan::Cidr::v4(address, 32);
-    let probe = std::net::Ipv4Addr::UNSPECIFIED;
+    let own = Cidr::v4(address, 32);
+    let probe = Ipv4Addr::UNSPECIFIED;
+    let mut rules = vec![
+        // MAC addresses of other pods: the bridge would learn that they are at this link. Others pass, as guests may
+        // have addresses of their own.
+        rule(
+            vec![
+                SourceMacBeginsWith(range.mac_prefix()),
+                NotSourceMac(mac_of(address)),
+            ],
+            Action::Drop,
+        ),
+        rule(vec![Protocol(Ip), Source(own)], Action::Accept),
+        rule(vec![Protocol(Arp), ArpSender(address)], Action::Accept),
+        // An ARP probe asks whether an address is in use; no host stores its sender.
+        rule(vec![Protocol(Arp), ArpSender(probe)], Action::Accept),
+    ];
+    rules.extend(of_ipv6(range, address));
+    // Frames within frames of VLAN 0 as well, which the receiver takes out.
+    rules.push(rule(Vec::new(), Action::Drop));
     Chain {
         name: lease.veth.clone(),
         hook: Some(Hook {
@@ -44,26 +65,55 @@ fn chain(range: Range, lease: &Lease) -> Chain {
             point: HookPoint::Ingress,
             priority: 0,
         }),
-        rules: vec![
-            // MAC addresses of other pods: the bridge would learn that they are at this link. Others pass, as guests may
-            // have addresses of their own.
-            rule(
-                vec![
-                    SourceMacBeginsWith(range.mac_prefix()),
-                    NotSourceMac(mac_of(address)),
-                ],
-                Action::Drop,
-            ),
-            rule(vec![Protocol(Ip), Source(own)], Action::Accept),
-            rule(vec![Protocol(Arp), ArpSender(address)], Action::Accept),
-            // An ARP probe asks whether an address is in use; no host stores its sender.
-            rule(vec![Protocol(Arp), ArpSender(probe)], Action::Accept),
-            rule(vec![Protocol(Ip6), RouterAdvertisement], Action::Drop),
-            rule(vec![Protocol(Ip6)], Action::Accept),
-            // Frames within frames of VLAN 0 as well, which the receiver takes out.
-            rule(Vec::new(), Action::Drop),
-        ],
+        rules,
     }
+}
+
+fn rule(matches: Vec<Match>, action: Action) -> Rule {
+    Rule { matches, action }
+}
+
+/// The rules for IPv6: the pod sends from its own address and from link-local ones, but not from those of the host and
+/// of other pods, and announces no others.
+fn of_ipv6(range: Range, address: Ipv4Addr) -> Vec<Rule> {
+    use Match::{Neighbour, NeighbourTarget, NotNeighbourTarget, NotSource, Source};
+    let six = |mut matches: Vec<Match>, action| {
+        matches.insert(0, Match::Protocol(EtherType::Ip6));
+        rule(matches, action)
+    };
+    let one = |address: Ipv6Addr| Cidr::v6(address, 128);
+    let link = one(link_of(mac_of(address)));
+    let router = one(IPV6_ROUTER);
+    let own = range.ipv6_of(address).map(|own| Cidr {
+        prefix_length: 128,
+        ..own
+    });
+    let advertisement = || Neighbour(NeighbourMessage::Advertisement);
+    let mut foreign = vec![advertisement(), NotNeighbourTarget(LINK_LOCAL)];
+    foreign.extend(own.map(NotNeighbourTarget));
+    let mut rules = vec![
+        six(
+            vec![Neighbour(NeighbourMessage::RouterAdvertisement)],
+            Action::Drop,
+        ),
+        six(vec![Neighbour(NeighbourMessage::Redirect)], Action::Drop),
+        six(vec![Source(router)], Action::Drop),
+        six(vec![Source(range.links()), NotSource(link)], Action::Drop),
+        six(foreign, Action::Drop),
+        six(vec![advertisement(), NeighbourTarget(router)], Action::Drop),
+        six(
+            vec![
+                advertisement(),
+                NeighbourTarget(range.links()),
+                NotNeighbourTarget(link),
+            ],
+            Action::Drop,
+        ),
+    ];
+    let sources = [LINK_LOCAL, one(Ipv6Addr::UNSPECIFIED)];
+    let accepted = own.into_iter().chain(sources);
+    rules.extend(accepted.map(|source| six(vec![Source(source)], Action::Accept)));
+    rules
 }
 
 #[cfg(test)]
@@ -73,6 +123,7 @@ mod tests {
     #[test]
     fn link_passes_packets_of_its_pod() {
         let range = Range::parse("10.244.0.0/24".parse().unwrap()).unwrap();
+        let dual = range.with_ipv6(Some("fd00:10:244::/64".parse().unwrap()));
         let lease = Lease {
             address: [10, 244, 0, 2].into(),
             mac: String::new(),
@@ -88,9 +139,25 @@ mod tests {
              \t\tmeta protocol arp arp saddr ip 10.244.0.2 counter accept\n\
              \t\tmeta protocol arp arp saddr ip 0.0.0.0 counter accept\n\
              \t\tmeta protocol ip6 icmpv6 type nd-router-advert counter drop\n\
-             \t\tmeta protocol ip6 counter accept\n\
+             \t\tmeta protocol ip6 icmpv6 type nd-redirect counter drop\n\
+             \t\tmeta protocol ip6 ip6 saddr fe80::1 counter drop\n\
+             \t\tmeta protocol ip6 ip6 saddr fe80::858:aff:fef4:0/120 ip6 saddr != fe80::858:aff:fef4:2 counter drop\n\
+             \t\tmeta protocol ip6 icmpv6 type nd-neighbor-advert @th,64,64 != 0xfe80000000000000 counter drop\n\
+             \t\tmeta protocol ip6 icmpv6 type nd-neighbor-advert @th,64,128 0xfe800000000000000000000000000001 \
+             counter drop\n\
+             \t\tmeta protocol ip6 icmpv6 type nd-neighbor-advert @th,64,120 0xfe8000000000000008580afffef400 \
+             @th,64,128 != 0xfe8000000000000008580afffef40002 counter drop\n\
+             \t\tmeta protocol ip6 ip6 saddr fe80::/64 counter accept\n\
+             \t\tmeta protocol ip6 ip6 saddr :: counter accept\n\
              \t\tcounter drop\n\
              \t}\n}\n"
         );
+        let rules = table("t", dual.unwrap(), [&lease]).to_string();
+        for rule in [
+            "@th,64,64 != 0xfe80000000000000 @th,64,128 != 0xfd000010024400000000000000000002 counter drop",
+            "meta protocol ip6 ip6 saddr fd00:10:244::2 counter accept",
+        ] {
+            assert!(rules.contains(rule), "{rule}");
+        }
     }
 }

@@ -15,13 +15,13 @@ use net_plan::{
 use parking_lot::Mutex;
 
 use crate::{
-    CniDns, CniInterface, CniIp, CniResult, CniRoute, PodNetworkError, Settings, forward,
+    CniDns, CniInterface, CniIp, CniResult, CniRoute, PodNetworkError, Settings, forward, ipv6,
     lease::{Lease, Leases, check_uid},
     links,
     policies::{self, Restriction},
     secondary::{self, Addresses, Attached, Attachment, NetworkRoute},
     services::{self, Forward, ServiceRange},
-    settings::Range,
+    settings::{IPV6_ROUTER, Range},
 };
 
 const CNI_VERSION: &str = "1.0.0";
@@ -57,7 +57,7 @@ impl PodNetwork {
         host: NetworkNamespace,
         settings: Settings,
     ) -> Result<Self, PodNetworkError> {
-        let range = Range::parse(settings.pod_cidr)?;
+        let range = Range::parse(settings.pod_cidr)?.with_ipv6(settings.pod_cidr_ipv6)?;
         let folder = settings.state_dir.clone();
         let leases = on_thread(&host, move |_| Leases::open(&folder, range)).await?;
         let shared = Shared {
@@ -130,7 +130,8 @@ impl PodNetwork {
                 pods: shared.range.network,
             };
             net.replace_table(&policies::table(&name, site, &restrictions))?;
-            net.replace_table(&policies::table_of_ipv6(&name, site))?;
+            let of_ipv6 = policies::table_of_ipv6(&name, site, shared.range.ipv6);
+            net.replace_table(&of_ipv6)?;
             let bridge = net.existing_link(&shared.settings.bridge)?;
             Ok(net.filter_bridged(&bridge)?)
         })
@@ -311,15 +312,17 @@ fn secondary_result(attached: &Attached, netns: &Path) -> CniResult {
 
 impl Shared {
     fn ensure(&self, net: &mut Net) -> Result<(), PodNetworkError> {
-        self.refuse_taken_range(net)?;
         let range = &self.range;
+        for network in [range.network].into_iter().chain(range.ipv6) {
+            self.refuse_taken_range(net, network)?;
+        }
         let bridge = Bridge {
             name: self.settings.bridge.clone(),
             mac: range.bridge_mac(),
             mtu: self.settings.mtu,
             addresses: vec![Cidr::v4(range.gateway, range.prefix_length())],
         };
-        net.ensure_own_bridge(&bridge, &self.alias())?;
+        let link = net.ensure_own_bridge(&bridge, &self.alias())?;
         // Guests could announce themselves as the host's router.
         net.ensure_sysctl_if_present(&Sysctl {
             name: format!("net/ipv6/conf/{}/accept_ra", bridge.name),
@@ -328,6 +331,7 @@ impl Shared {
         let (name, value) = ("net/ipv4/ip_forward".to_owned(), "1".to_owned());
         net.ensure_sysctl(&Sysctl { name, value })?;
         net.replace_table(&self.rules())?;
+        ipv6::ensure(net, &link, range, &self.settings.table)?;
         self.ensure_service_route(net)?;
         // The rules of an earlier version may be others.
         self.guard(net, Chains::All)?;
@@ -424,8 +428,7 @@ impl Shared {
         format!("ferrovirt pods {}", self.range.network)
     }
 
-    fn refuse_taken_range(&self, net: &mut Net) -> Result<(), PodNetworkError> {
-        let range = self.range.network;
+    fn refuse_taken_range(&self, net: &mut Net, range: Cidr) -> Result<(), PodNetworkError> {
         let own = net.link(&self.settings.bridge)?.map(|link| link.index);
         let taken = net.routes()?.into_iter().find(|route| {
             route.destination.prefix_length > 0
@@ -499,6 +502,9 @@ impl Shared {
         pod.ensure_address(&pair.peer, Cidr::v4(lease.address, range.prefix_length()))?;
         let default = Cidr::v4(Ipv4Addr::UNSPECIFIED, 0);
         pod.ensure_route(&pair.peer, default, Some(range.gateway.into()))?;
+        if let Some(address) = range.ipv6_of(lease.address) {
+            ipv6::attach(pod, &pair.peer, address)?;
+        }
         Ok(pair)
     }
 
@@ -513,7 +519,24 @@ impl Shared {
             mac: lease.mac.clone(),
             sandbox: Some(netns.display().to_string()),
         };
-        let gateway = self.range.gateway.to_string();
+        let range = &self.range;
+        let ip = |address: Cidr, gateway: IpAddr| CniIp {
+            interface: Some(2),
+            address: address.to_string(),
+            gateway: Some(gateway.to_string()),
+        };
+        let route = |destination: Cidr, via: IpAddr| CniRoute {
+            dst: destination.to_string(),
+            gw: Some(via.to_string()),
+        };
+        let all = Cidr::v4(Ipv4Addr::UNSPECIFIED, 0);
+        let gateway = range.gateway.into();
+        let mut ips = vec![ip(Cidr::v4(lease.address, range.prefix_length()), gateway)];
+        let mut routes = vec![route(all, gateway)];
+        if let Some(address) = range.ipv6_of(lease.address) {
+            ips.push(ip(address, IPV6_ROUTER.into()));
+            routes.push(route(ipv6::default_route(), IPV6_ROUTER.into()));
+        }
         CniResult {
             cni_version: CNI_VERSION.to_owned(),
             interfaces: vec![
@@ -521,15 +544,8 @@ impl Shared {
                 on_host(&pair.here.name, pair.here.mac),
                 inside,
             ],
-            ips: vec![CniIp {
-                interface: Some(2),
-                address: Cidr::v4(lease.address, self.range.prefix_length()).to_string(),
-                gateway: Some(gateway.clone()),
-            }],
-            routes: vec![CniRoute {
-                dst: "0.0.0.0/0".to_owned(),
-                gw: Some(gateway),
-            }],
+            ips,
+            routes,
             dns: CniDns::default(),
         }
     }
@@ -612,7 +628,9 @@ impl Shared {
         if self.own_bridge(net)?.is_some() {
             net.delete_link(&self.settings.bridge)?;
         }
-        net.delete_table(Family::Ip, &self.settings.table)?;
+        for family in [Family::Ip, Family::Ip6] {
+            net.delete_table(family, &self.settings.table)?;
+        }
         net.delete_table(Family::Ip, &self.service_table())?;
         net.delete_table(Family::Netdev, &self.link_table())?;
         self.delete_policies(net)?;

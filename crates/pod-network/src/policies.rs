@@ -68,15 +68,23 @@ pub(crate) struct Site<'a> {
     pub(crate) pods: Cidr,
 }
 
-/// The rules for IPv6: the network has none, but pods have link-local addresses, which no policy names.
-pub(crate) fn table_of_ipv6(name: &str, site: Site<'_>) -> Table {
+/// The rules for IPv6, which policies do not open yet. Without a range of it, pods have link-local addresses only.
+pub(crate) fn table_of_ipv6(name: &str, site: Site<'_>, range: Option<Cidr>) -> Table {
+    let from_pods = || Match::InputInterface(site.bridge.to_owned());
+    let to_pods = || Match::OutputInterface(site.bridge.to_owned());
+    let rule = |matches, action| Rule { matches, action };
+    let mut rules = vec![rule(vec![from_pods()], Action::Drop)];
+    if range.is_some() {
+        rules = vec![
+            rule(vec![to_pods()], Action::Drop),
+            // An answer lets programs try IPv4 at once.
+            rule(vec![from_pods()], Action::Reject),
+        ];
+    }
     Table {
         family: Family::Ip6,
         name: name.to_owned(),
-        chains: vec![forward(vec![Rule {
-            matches: vec![Match::InputInterface(site.bridge.to_owned())],
-            action: Action::Drop,
-        }])],
+        chains: vec![forward(rules)],
     }
 }
 

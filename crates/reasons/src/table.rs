@@ -779,8 +779,8 @@ reasons! {
             "The kernel's netlink interface failed.",
             "";
         BadPodRange: NeedsChange,
-            "The pod range is not a usable IPv4 network.",
-            "Choose a network between /8 and /30.";
+            "The pod range is not a usable network, or the host has no IPv6.",
+            "Choose an IPv4 network between /8 and /30, and for IPv6 one at least as large.";
         PodRangeTaken: NeedsChange,
             "The pod range overlaps a network of the host.",
             "Choose another pod range.";

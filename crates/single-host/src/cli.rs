@@ -93,8 +93,8 @@ pub struct Up {
     /// Directory whose files may be disks of `hostDisk` volumes; may be repeated. Without it there are none
     #[arg(long = "host-disks", value_name = "DIR")]
     pub host_disks: Vec<PathBuf>,
-    /// Addresses of pods; must not overlap with a network of the host
-    #[arg(long, default_value = "10.244.0.0/24", value_name = "CIDR")]
+    /// Addresses of pods, and after a comma IPv6 addresses of pods; must not overlap with a network of the host
+    #[arg(long, default_value = "10.244.0.0/24", value_name = "CIDR[,CIDR]")]
     pub pod_cidr: String,
     /// Name of this host as a Kubernetes node
     #[arg(long, default_value = "localhost", value_name = "NAME")]

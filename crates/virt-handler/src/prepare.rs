@@ -125,6 +125,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         domain_xml,
         prepare,
         dhcp: network.dhcp,
+        ipv6: network.ipv6,
         filesystems,
         passt: network.passt,
         start_paused: starts_paused(vmi),
@@ -137,17 +138,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         restore: restored_from(&guest),
         grace_seconds: u64::try_from(grace_seconds(vmi)).unwrap_or(0),
     };
-    let volumes = domain_xml::disk_targets(&input)?
-        .into_iter()
-        // A drive without a medium has no volume.
-        .filter(|(name, _)| guest.volume(name).is_some())
-        .map(|(name, target)| VolumeStatus {
-            persistent_volume_claim_info: claims.info(&name).cloned(),
-            name,
-            target,
-            ..VolumeStatus::default()
-        })
-        .collect();
+    let volumes = volume_statuses(&guest, &claims, domain_xml::disk_targets(&input)?);
     Ok(Prepared {
         plan,
         status: PreparedStatus {
@@ -165,6 +156,26 @@ fn acceleration(capabilities: &Capabilities) -> Acceleration {
     } else {
         Acceleration::Emulation
     }
+}
+
+/// The volumes that have a disk in the guest, by the names of both.
+fn volume_statuses(
+    guest: &Supported<'_>,
+    claims: &Claims,
+    disks: impl IntoIterator<Item = (String, String)>,
+) -> Vec<VolumeStatus> {
+    // A drive without a medium has no volume.
+    let with_volume = disks
+        .into_iter()
+        .filter(|(name, _)| guest.volume(name).is_some());
+    with_volume
+        .map(|(name, target)| VolumeStatus {
+            persistent_volume_claim_info: claims.info(&name).cloned(),
+            name,
+            target,
+            ..VolumeStatus::default()
+        })
+        .collect()
 }
 
 fn starts_paused(vmi: &VirtualMachineInstance) -> bool {

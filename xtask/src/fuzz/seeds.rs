@@ -26,6 +26,7 @@ pub(super) fn seeds_of(target: &str) -> Result<Vec<Vec<u8>>> {
         "apply" | "patch" | "schema" => pairs()?,
         "answer" => vec![REPLIES.to_vec()],
         "dhcp" => dhcp_requests(),
+        "ipv6" => ipv6_frames(),
         "dns" => DNS_MESSAGES.map(<[u8]>::to_vec).to_vec(),
         "import" => import_inputs(),
         "jwt" => vec![TOKEN.to_vec()],
@@ -166,6 +167,37 @@ fn dhcp_requests() -> Vec<Vec<u8>> {
         packet
     };
     [1, 3, 8].map(request).to_vec()
+}
+
+/// A router solicitation and a solicitation of `DHCPv6`, with their checksums, and more messages without frames.
+fn ipv6_frames() -> Vec<Vec<u8>> {
+    let message = |kind: u8, server: &[u8]| {
+        let head = [kind, 7, 8, 9];
+        let options = [
+            0, 1, 0, 4, 0, 3, 0, 1, 0, 3, 0, 12, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        [&head[..], &options, server].concat()
+    };
+    let frame = |protocol: u8, to: [u8; 4], payload: &[u8]| {
+        let mut frame = vec![0; 54];
+        frame[6..12].copy_from_slice(&[2, 0, 0, 1, 2, 3]);
+        frame[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+        frame[18..20].copy_from_slice(&[0, u8::try_from(payload.len()).unwrap_or(u8::MAX)]);
+        frame[20..24].copy_from_slice(&[protocol, 255, 0xfe, 0x80]);
+        frame[37] = 1;
+        frame[38..40].copy_from_slice(&[0xff, 2]);
+        frame[50..54].copy_from_slice(&to);
+        [&frame, payload].concat()
+    };
+    let solicit = [&[2, 0x22, 2, 0x23, 0, 36, 0xf4, 0xb0][..], &message(1, &[])].concat();
+    let server = [0, 2, 0, 10, 0, 3, 0, 1, 0x82, 0, 0, 1, 2, 3];
+    vec![
+        frame(58, [0, 0, 0, 2], &[133, 0, 0x7d, 0x36, 0, 0, 0, 0]),
+        frame(17, [0, 1, 0, 2], &solicit),
+        [&[0], &message(3, &server)[..]].concat(),
+        [&[0], &message(6, &[])[..]].concat(),
+        [&[0], &message(8, &server)[..]].concat(),
+    ]
 }
 
 /// A layer with a file, a link and a directory, and one that hides the file.

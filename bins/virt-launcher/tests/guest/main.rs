@@ -61,6 +61,7 @@ fn plan() -> GuestPlan {
         domain_xml: xml(""),
         prepare: Vec::new(),
         dhcp: Vec::new(),
+        ipv6: Vec::new(),
         start_paused: false,
         grace_seconds: 1,
         console_to_log: false,

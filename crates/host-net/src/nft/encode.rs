@@ -4,7 +4,10 @@ use std::net::IpAddr;
 
 use net_plan::{
     Cidr,
-    nft::{Action, Chain, EtherType, Family, HookKind, HookPoint, Match, Rule, Table, Transport},
+    nft::{
+        Action, Chain, EtherType, Family, HookKind, HookPoint, Match, NeighbourMessage, Rule,
+        Table, Transport,
+    },
 };
 
 use super::BaseChain;
@@ -71,7 +74,6 @@ const ROUTE_LOCAL: u32 = 2;
 const REJECT_BY_ICMP: u32 = 0;
 const PORT_UNREACHABLE: u8 = 3;
 const ICMP_OF_IPV6: u8 = 58;
-const ROUTER_ADVERTISEMENT: u8 = 134;
 
 const META_PROTOCOL: u32 = 1;
 const META_INPUT_NAME: u32 = 6;
@@ -214,6 +216,7 @@ fn matches(list: &mut Message, one: &Match) {
             compare(list, Comparison::Equal, &padded(name));
         }
         Match::Source(cidr) => address(list, cidr, End::Source, Comparison::Equal),
+        Match::NotSource(cidr) => address(list, cidr, End::Source, Comparison::NotEqual),
         Match::Destination(cidr) => address(list, cidr, End::Destination, Comparison::Equal),
         Match::NotDestination(cidr) => {
             address(list, cidr, End::Destination, Comparison::NotEqual);
@@ -281,12 +284,32 @@ fn matches(list: &mut Message, one: &Match) {
             payload(list, BASE_LINK, 6, 6);
             compare(list, Comparison::NotEqual, &address.0);
         }
-        Match::RouterAdvertisement => {
+        Match::Neighbour(message) => {
             meta(list, META_TRANSPORT);
             compare(list, Comparison::Equal, &[ICMP_OF_IPV6]);
             payload(list, BASE_TRANSPORT, 0, 1);
-            compare(list, Comparison::Equal, &[ROUTER_ADVERTISEMENT]);
+            compare(list, Comparison::Equal, &[neighbour_type(*message)]);
         }
+        Match::NeighbourTarget(cidr) => target(list, cidr, Comparison::Equal),
+        Match::NotNeighbourTarget(cidr) => target(list, cidr, Comparison::NotEqual),
+    }
+}
+
+/// The address that a message between neighbours is about.
+fn target(list: &mut Message, cidr: &Cidr, how: Comparison) {
+    let bytes = cidr.whole_bytes();
+    // No more bytes than an address has.
+    let length = bytes.len().try_into().unwrap_or(16);
+    payload(list, BASE_TRANSPORT, 8, length);
+    compare(list, how, &bytes);
+}
+
+fn neighbour_type(message: NeighbourMessage) -> u8 {
+    match message {
+        NeighbourMessage::RouterAdvertisement => 134,
+        NeighbourMessage::Solicitation => 135,
+        NeighbourMessage::Advertisement => 136,
+        NeighbourMessage::Redirect => 137,
     }
 }
 

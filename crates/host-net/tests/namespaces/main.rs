@@ -17,7 +17,10 @@ use host_net::{
 };
 use net_plan::{
     Bridge, Cidr, GivenInterface, MacAddress, Plumbing, StandIn, Sysctl, Tap,
-    nft::{Action, Chain, Family, Hook, HookKind, HookPoint, Match, Rule, Table, Transport},
+    nft::{
+        Action, Chain, Family, Hook, HookKind, HookPoint, Match, NeighbourMessage, Rule, Table,
+        Transport,
+    },
 };
 
 const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
@@ -606,13 +609,32 @@ async fn nft_lists_every_kind_of_rule_as_planned() {
         assert_eq!((chains[0].hook, chains[0].drops_by_default), (2, false));
         let mut six = table.clone();
         six.family = Family::Ip6;
-        six.chains[0].rules = vec![rule(
-            &[
-                Match::Source(cidr("fd00::/8")),
-                Match::NotDestination(cidr("fd10::1/128")),
-            ],
-            Action::Accept,
-        )];
+        let of_neighbours = [
+            NeighbourMessage::RouterAdvertisement,
+            NeighbourMessage::Solicitation,
+            NeighbourMessage::Redirect,
+        ];
+        let of_neighbours = of_neighbours.map(|one| rule(&[Match::Neighbour(one)], Action::Drop));
+        six.chains[0].rules = vec![
+            rule(
+                &[
+                    Match::Source(cidr("fd00::/8")),
+                    Match::NotDestination(cidr("fd10::1/128")),
+                ],
+                Action::Accept,
+            ),
+            rule(&[Match::NotSource(cidr("fd10::1/128"))], Action::Accept),
+            rule(
+                &[
+                    Match::Neighbour(NeighbourMessage::Advertisement),
+                    Match::NotNeighbourTarget(cidr("fd10::1/128")),
+                    Match::NotNeighbourTarget(cidr("fe80::/64")),
+                    Match::NeighbourTarget(cidr("fd10::/16")),
+                ],
+                Action::Drop,
+            ),
+        ];
+        six.chains[0].rules.extend(of_neighbours);
         net.delete_table(Family::Ip, "host-net")?;
         net.replace_table(&six)?;
         assert_eq!(ruleset(), six.to_string());

@@ -96,6 +96,9 @@ fn text(plan: &Plan) -> String {
     for server in &plan.dhcp {
         writeln!(text, "{}", serde_json::to_string_pretty(server).unwrap()).unwrap();
     }
+    for server in &plan.ipv6 {
+        writeln!(text, "{}", serde_json::to_string_pretty(server).unwrap()).unwrap();
+    }
     for guest in &plan.interfaces {
         writeln!(text, "{guest:#?}").unwrap();
     }
@@ -205,6 +208,27 @@ fn passt_needs_an_address_and_takes_no_dhcp_options() {
     );
 }
 
+/// Advertisements name a router by its link-local address alone.
+#[test]
+fn bridged_guest_has_the_router_of_its_pod_if_an_advertisement_can_name_it() {
+    for (via, expected) in [("fe80::9", Some("fe80::9")), ("fd00:10:244::1", None)] {
+        let mut observed = dual();
+        observed.interfaces[0].routes.push(PodRoute {
+            destination: "::/0".parse().unwrap(),
+            via: Some(via.parse().unwrap()),
+        });
+        let plan = plan(&vmi(bridged), &observed).unwrap();
+        let server = &plan.ipv6[0];
+        assert_eq!(server.address.to_string(), "fd00:10:244::27");
+        let router = server.router.as_ref();
+        let router = router.map(|router| (router.address.to_string(), router.mac.clone()));
+        assert_eq!(router, expected.map(|address| (address.to_owned(), None)));
+        let macs = [&server.mac, &server.client_mac].map(|mac| mac.parse().unwrap());
+        let own = [plan.plumbing.bridges[0].mac, plan.plumbing.given[0].mac];
+        assert!(!own.contains(&macs[0]) && macs[0] != macs[1]);
+    }
+}
+
 fn bridged(json: &mut serde_json::Value) {
     *interface(json) = serde_json::json!({ "name": "default", "bridge": {} });
 }
@@ -303,9 +327,10 @@ fn only_address_families_of_the_pod_are_plumbed() {
     assert_eq!(plan.plumbing.tables[0].family, crate::nft::Family::Ip6);
     assert_eq!(
         plan.plumbing.bridges[0].addresses,
-        ["fd10:0:2::1/120".parse().unwrap()]
+        ["fd10:0:2::1/120", "fe80::1/64"].map(|text| text.parse().unwrap())
     );
     assert!(plan.dhcp.is_empty());
+    assert_eq!(plan.ipv6[0].address.to_string(), "fd10:0:2::2");
     assert_eq!(
         plan.status[0].ip_address.as_deref(),
         Some("fd00:10:244::27")
@@ -419,6 +444,27 @@ fn errors_have_stable_reasons() {
     bare.interfaces[0].ipv4 = None;
     let error = plan(&vmi(|_| ()), &bare).unwrap_err();
     assert_eq!(error.reason(), "PodHasNoAddress");
+}
+
+#[test]
+fn ipv6_network_leaves_two_bits_to_hosts_and_is_of_no_link() {
+    let of = |text: &str| {
+        let vmi = vmi(|json| {
+            json["spec"]["networks"][0]["pod"]["vmIPv6NetworkCIDR"] = text.into();
+        });
+        let planned = plan(&vmi, &dual());
+        planned.map(|plan| plan.ipv6[0].address.to_string())
+    };
+    assert_eq!(of("fd77::/126").unwrap(), "fd77::2");
+    for bad in [
+        "fd77::",
+        "fd77::/127",
+        "10.0.2.0/24",
+        "fe80::/64",
+        "ff02::/64",
+    ] {
+        assert_eq!(of(bad).unwrap_err().reason(), "BadNetworkCidr", "{bad}");
+    }
 }
 
 fn cidr(json: &mut serde_json::Value, text: &str) {

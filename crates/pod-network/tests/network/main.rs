@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed call fails the test")]
 
+mod ipv6;
 mod links;
 mod secondary;
 
@@ -47,6 +48,7 @@ impl Host {
         Settings {
             bridge: name.to_owned(),
             pod_cidr: range.parse().unwrap(),
+            pod_cidr_ipv6: None,
             mtu: 1450,
             state_dir: self.folder.path().join(name),
             table: name.to_owned(),
@@ -54,7 +56,10 @@ impl Host {
     }
 
     async fn network(&self, name: &str, range: &str) -> PodNetwork {
-        let settings = self.settings(name, range);
+        self.network_with(self.settings(name, range)).await
+    }
+
+    async fn network_with(&self, settings: Settings) -> PodNetwork {
         let network = PodNetwork::open_in(self.namespace.clone(), settings)
             .await
             .unwrap();
@@ -75,6 +80,33 @@ impl Host {
         })
         .await
         .unwrap()
+    }
+
+    /// Another host on the uplink.
+    async fn other_on_uplink(&self) -> NetworkNamespace {
+        let other = NetworkNamespace::create().await.unwrap();
+        let uplink = in_namespace(self.namespace.clone(), |_| host_net::Net::here());
+        let mut uplink = uplink.await.unwrap();
+        let inside = other.clone();
+        in_namespace(other.clone(), move |net| {
+            let veth = host_net::Veth {
+                name: "up0",
+                bridge: "uplink",
+                mac: None,
+                mtu: 1450,
+                peer: "eth0",
+                peer_mac: MacAddress([2, 0, 0, 0, 0, 8]),
+                peer_mtu: 1450,
+                hairpin: true,
+                alias: None,
+            };
+            let end = uplink.ensure_veth(net, &inside, &veth)?.peer;
+            net.ensure_address(&end, "192.0.2.3/24".parse().unwrap())?;
+            net.ensure_address(&end, "fd77::3/64".parse().unwrap())
+        })
+        .await
+        .unwrap();
+        other
     }
 }
 
@@ -152,30 +184,7 @@ async fn pods_reach_each_other_and_are_masqueraded_outside() {
         ip_a
     );
 
-    // Another host on the uplink.
-    let other = NetworkNamespace::create().await.unwrap();
-    let uplink = in_namespace(host.namespace.clone(), |_| host_net::Net::here())
-        .await
-        .unwrap();
-    let inside = other.clone();
-    in_namespace(other.clone(), move |net| {
-        let mut uplink = uplink;
-        let veth = host_net::Veth {
-            name: "up0",
-            bridge: "uplink",
-            mac: None,
-            mtu: 1450,
-            peer: "eth0",
-            peer_mac: MacAddress([2, 0, 0, 0, 0, 8]),
-            peer_mtu: 1450,
-            hairpin: true,
-            alias: None,
-        };
-        let end = uplink.ensure_veth(net, &inside, &veth)?.peer;
-        net.ensure_address(&end, "192.0.2.3/24".parse().unwrap())
-    })
-    .await
-    .unwrap();
+    let other = host.other_on_uplink().await;
     assert_eq!(
         connect(&a.namespace, "192.0.2.3:83", &other).await,
         "192.0.2.2"

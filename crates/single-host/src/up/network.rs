@@ -4,21 +4,35 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use anyhow::{Context, Result};
 use embedded_api::ServiceSettings;
-use pod_network::{PodNetwork, ServiceRange, Settings};
+use pod_network::{Cidr, PodNetwork, ServiceRange, Settings};
 use tokio::net::TcpListener;
 
 use crate::{cli, state_dir::StateDir};
 
 pub(crate) fn settings(pod_cidr: &str, state: &StateDir) -> Result<Settings> {
-    let pod_cidr = pod_cidr
-        .parse()
-        .with_context(|| format!("--pod-cidr {pod_cidr:?}: give a range such as 10.244.0.0/24"))?;
+    let (pod_cidr, pod_cidr_ipv6) = ranges(pod_cidr).with_context(|| {
+        format!(
+            "--pod-cidr {pod_cidr:?}: give a range such as 10.244.0.0/24, or with IPv6 \
+             10.244.0.0/24,fd00:10:244::/64"
+        )
+    })?;
     Ok(Settings {
         bridge: state.bridge(),
         pod_cidr,
+        pod_cidr_ipv6,
         table: state.table(),
         ..Settings::usual(state.network())
     })
+}
+
+/// The IPv4 range, and after a comma that of IPv6.
+fn ranges(text: &str) -> Result<(Cidr, Option<Cidr>)> {
+    let (ipv4, ipv6) = match text.split_once(',') {
+        Some((ipv4, ipv6)) => (ipv4, Some(ipv6)),
+        None => (text, None),
+    };
+    let range = |text: &str| text.trim().parse::<Cidr>();
+    Ok((range(ipv4)?, ipv6.map(range).transpose()?))
 }
 
 pub(super) async fn open(flags: &cli::Up, state: &StateDir) -> Result<PodNetwork> {
@@ -84,6 +98,29 @@ fn service_range(range: ServiceRange, server: SocketAddrV4) -> ServiceSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn range_of_ipv6_comes_after_a_comma() {
+        let cidr = |text: &str| text.parse::<Cidr>().expect("a range");
+        let four = cidr("10.244.0.0/24");
+        for text in [
+            "10.244.0.0/24",
+            "10.244.0.0/24,fd00::/64",
+            "10.244.0.0/24, fd00::/64",
+        ] {
+            let six = text.contains(',').then(|| cidr("fd00::/64"));
+            assert_eq!(ranges(text).expect("ranges"), (four, six));
+        }
+        for bad in [
+            "",
+            "10.244.0.0",
+            ",fd00::/64",
+            "10.244.0.0/24,",
+            "10.244.0.0/24,fd00::/64,fd01::/64",
+        ] {
+            assert!(ranges(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn first_service_address_belongs_to_the_api_server() {

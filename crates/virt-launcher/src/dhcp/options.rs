@@ -4,6 +4,11 @@ use std::net::Ipv4Addr;
 
 use launcher_channel::DhcpServer;
 
+use crate::domain_list::domain_list;
+
+/// The longest value of an option.
+const MAX_VALUE: usize = 255;
+
 const PAD: u8 = 0;
 const END: u8 = 255;
 
@@ -91,7 +96,7 @@ impl Options {
         for option in &server.private {
             self.push(option.code, option.value.as_bytes());
         }
-        self.push(DOMAIN_SEARCH, &search(&server.search));
+        self.push(DOMAIN_SEARCH, &domain_list(&server.search, MAX_VALUE));
     }
 }
 
@@ -119,32 +124,6 @@ fn classless_routes(server: &DhcpServer) -> Vec<u8> {
     bytes
 }
 
-/// Domains as lists of labels, without compression: as many complete ones as fit.
-fn search(domains: &[String]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for domain in domains.iter().filter_map(|domain| labels(domain)) {
-        if bytes.len() + domain.len() > 255 {
-            break;
-        }
-        bytes.extend(domain);
-    }
-    bytes
-}
-
-/// `None` for an invalid domain name.
-fn labels(domain: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    for label in domain.trim_end_matches('.').split('.') {
-        let length = u8::try_from(label.len())
-            .ok()
-            .filter(|length| (1..64).contains(length))?;
-        bytes.push(length);
-        bytes.extend(label.bytes());
-    }
-    bytes.push(0);
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,19 +143,6 @@ mod tests {
         for (options, expected) in cases {
             assert_eq!(find(options, 53), expected, "{options:?}");
         }
-    }
-
-    #[test]
-    fn search_list_is_truncated_between_domains() {
-        let domain = |text: &str| text.to_owned();
-        assert_eq!(search(&[domain("a.bc.")]), b"\x01a\x02bc\0");
-        assert_eq!(
-            search(&[domain("a..b"), domain(""), domain("c")]),
-            b"\x01c\0"
-        );
-        assert_eq!(search(&[domain(&"x".repeat(64))]), b"");
-        let long = domain(&format!("{0}.{0}", "x".repeat(60)));
-        assert_eq!(search(&[long.clone(), long.clone(), long]).len(), 246);
     }
 
     #[test]

@@ -163,7 +163,7 @@ impl Guest {
                 };
                 self.io_retry.observe(storage, Instant::now());
                 if let Some(record) = self.store.record() {
-                    self.dhcp.start(&record.plan.dhcp);
+                    self.dhcp.start(&record.plan.dhcp, &record.plan.ipv6);
                     self.files.adopt(&record.plan.filesystems);
                     self.passt.adopt(&record.plan.passt);
                     let pid = self.paths.domain_pid(&record.plan.domain_name);

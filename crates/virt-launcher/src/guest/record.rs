@@ -304,6 +304,7 @@ mod tests {
             domain_xml: "<domain/>".to_owned(),
             prepare: Vec::new(),
             dhcp: Vec::new(),
+            ipv6: Vec::new(),
             start_paused: false,
             console_to_log: false,
             agent_probes_paused: false,

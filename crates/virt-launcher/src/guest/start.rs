@@ -70,7 +70,7 @@ impl Guest {
             Phase::Resuming
         };
         let was_interrupted = record.phase == Phase::Starting;
-        let servers = plan.dhcp.clone();
+        let (servers, of_ipv6) = (plan.dhcp.clone(), plan.ipv6.clone());
         let (filesystems, passt) = (plan.filesystems.clone(), plan.passt.clone());
         let cpus = plan.separate_cpus.clone();
         let metrics = plan.metrics.clone();
@@ -90,7 +90,7 @@ impl Guest {
         };
         let prepared = self.tasks.spawn_blocking(prepare).await;
         let saved = prepared.map_err(std::io::Error::other)??;
-        self.dhcp.start(&servers);
+        self.dhcp.start(&servers, &of_ipv6);
         separate::keep_to(&cpus).map_err(Refusal::Separate)?;
         self.files.start(&filesystems)?;
         self.passt.start(&passt).await?;

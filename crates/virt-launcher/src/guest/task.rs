@@ -311,6 +311,7 @@ mod tests {
             domain_xml: String::new(),
             prepare: Vec::new(),
             dhcp: Vec::new(),
+            ipv6: Vec::new(),
             start_paused: false,
             console_to_log: false,
             agent_probes_paused: false,
