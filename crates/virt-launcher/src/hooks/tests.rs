@@ -177,7 +177,7 @@ impl Sidecars {
     }
 }
 
-fn plan(prepare: Vec<Prepare>) -> GuestPlan {
+fn plan(prepare: &[Prepare]) -> GuestPlan {
     let domain_xml = format!("<domain type=\"kvm\"><name>n_a</name><uuid>{UUID}</uuid></domain>");
     let rest = json!({
         "vmiUid": "u", "domainName": "n_a", "domainUuid": UUID, "domainXml": domain_xml,
@@ -200,7 +200,7 @@ async fn each_sidecar_gets_the_answer_of_those_with_a_higher_priority() {
     );
     sidecars.add(&["v1alpha2"], DEFINE, Answer::Mark("third"));
     sidecars.add(&["v1alpha2"], &[("Unknown", 1)], Answer::Hang);
-    let asked = sidecars.ask(&plan(Vec::new())).await.unwrap();
+    let asked = sidecars.ask(&plan(&[])).await.unwrap();
     let marks = "<!-- second --><!-- first --><!-- third --></domain>";
     assert!(asked.domain_xml.ends_with(marks), "{}", asked.domain_xml);
     assert_eq!(
@@ -231,7 +231,7 @@ async fn seed_is_changed_once_and_only_by_versions_that_can() {
         label: "cidata".to_owned(),
         files: vec![meta.clone(), file("user-data", user)],
     };
-    let plan = plan(vec![seed("#cloud-config")]);
+    let plan = plan(&[seed("#cloud-config")]);
     let asked = sidecars.ask(&plan).await.unwrap();
     assert_eq!(asked.prepare, [seed("#cloud-config\none\ntwo")]);
     assert_eq!(asked.domain_xml, plan.domain_xml);
@@ -265,7 +265,7 @@ async fn every_failure_names_the_sidecar() {
         sidecars.add(v2, DEFINE, Answer::Mark("works"));
         sidecars.add(versions, DEFINE, answer);
         let start = Instant::now();
-        let error = sidecars.ask(&plan(Vec::new())).await.unwrap_err();
+        let error = sidecars.ask(&plan(&[])).await.unwrap_err();
         let text = error_chain::error_chain(&error);
         assert!(text.starts_with("container hook-sidecar-1: "), "{text}");
         assert!(text.contains(expected), "{text}");
@@ -283,7 +283,7 @@ async fn sidecar_may_open_its_socket_late() {
     // Not a socket of the sidecar.
     std::os::unix::fs::symlink("/run/dbus", directory.join("b.sock")).unwrap();
     std::fs::write(directory.join("c.sock"), "").unwrap();
-    let error = sidecars.ask(&plan(Vec::new())).await.unwrap_err();
+    let error = sidecars.ask(&plan(&[])).await.unwrap_err();
     assert_eq!(error.reason(), Reason::HookSidecarNotReady);
     assert!(error.is_not_ready());
     let text = error_chain::error_chain(&error);
@@ -305,7 +305,7 @@ async fn sidecar_may_open_its_socket_late() {
         let stop = fake.stop.clone();
         grpc::serve(listener, fake, stop).await;
     });
-    let asked = sidecars.ask(&plan(Vec::new())).await.unwrap();
+    let asked = sidecars.ask(&plan(&[])).await.unwrap();
     assert!(asked.domain_xml.contains("late"));
 }
 
@@ -353,14 +353,14 @@ printf '%s' "$4" | sed "s|</name>|</name><description>$2</description>|""#;
     let last = shim(Version::V1Alpha3);
     sidecars.serve(shim(Version::V1Alpha2));
     sidecars.serve(last.clone());
-    let asked = sidecars.ask(&plan(Vec::new())).await.unwrap();
+    let asked = sidecars.ask(&plan(&[])).await.unwrap();
     let marks = asked.domain_xml.matches("<description>{}</description>");
     assert_eq!(marks.count(), 2, "{}", asked.domain_xml);
     shut_down(&sidecars.hooks).await;
     assert!(last.stop.is_cancelled());
 
     install(bin.path(), "onDefineDomain", "echo '<domain>'; exit 3");
-    let error = sidecars.ask(&plan(Vec::new())).await.unwrap_err();
+    let error = sidecars.ask(&plan(&[])).await.unwrap_err();
     let text = error_chain::error_chain(&error);
     assert!(text.contains("onDefineDomain: exit status: 3"), "{text}");
 }
