@@ -190,6 +190,17 @@ impl Certificates {
 
     /// Of the administrator.
     pub(crate) fn kubeconfig(&self, port: u16) -> Result<Kubeconfig> {
+        self.kubeconfig_with(&self.admin, port)
+    }
+
+    /// Of a user without groups.
+    pub(crate) fn kubeconfig_of(&self, user: &str, port: u16) -> Result<Kubeconfig> {
+        let validity = Validity::starting(Timestamp::now(), SignedDuration::from_hours(24));
+        let identity = self.authority.issue(&Leaf::user(user, &[], validity))?;
+        self.kubeconfig_with(&identity, port)
+    }
+
+    fn kubeconfig_with(&self, identity: &Identity, port: u16) -> Result<Kubeconfig> {
         let base64 = |pem: &str| k8s_openapi::ByteString(pem.as_bytes().to_vec());
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "it",
@@ -198,8 +209,8 @@ impl Certificates {
                 "certificate-authority-data": base64(self.authority.trust().pem()),
             }}],
             "users": [{"name": "it", "user": {
-                "client-certificate-data": base64(self.admin.certificate_pem()),
-                "client-key-data": base64(self.admin.key_pem()),
+                "client-certificate-data": base64(identity.certificate_pem()),
+                "client-key-data": base64(identity.key_pem()),
             }}],
             "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
         });

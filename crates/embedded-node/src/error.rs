@@ -26,6 +26,15 @@ pub enum NodeError {
     ReservedCpu { cpu: u32, all: String },
     #[error("reserve all CPUs of this host, {all}: leave at least one for pods")]
     AllCpusReserved { all: String },
+    #[error(
+        "read {}, which says who has CPUs of their own: stop all guests (`ferrovirt down`), then delete it",
+        file.display()
+    )]
+    CpuState {
+        file: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("register node {name} at the API server")]
     Register {
         name: String,

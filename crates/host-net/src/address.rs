@@ -110,6 +110,8 @@ impl Net {
         match self.route.request(&message) {
             Ok(_) => Ok(()),
             Err(error) if error.is(Errno::ADDRNOTAVAIL) || error.is(Errno::NODEV) => Ok(()),
+            // A kernel that was booted without IPv6 has none of its addresses.
+            Err(error) if address.address.is_ipv6() && error.is(Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.during(format!("remove address {address} from {}", link.name))),
         }
     }

@@ -1,7 +1,7 @@
 //! `backup.json`: what a backup holds, and what it builds on. Pure.
 //!
-//! **Invariant**: launchers write it, and whoever may write to the claim may have changed it: [`BackupManifest::parse`] accepts
-//! only what a launcher may have written.
+//! **Invariant**: [`BackupManifest::parse`] accepts only what a launcher may have written. Anyone with access to the claim
+//! can change the file.
 
 use serde::{Deserialize, Serialize};
 

@@ -57,7 +57,7 @@ pub struct GuestPlan {
     pub grace_seconds: u64,
 }
 
-/// The hook sidecars of a guest, and what each of them is told.
+/// The hook sidecars of a guest, and what each of them gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hooks {

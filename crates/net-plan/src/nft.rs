@@ -123,7 +123,7 @@ pub enum NeighbourMessage {
     RouterAdvertisement,
     /// Asks for the hardware address of an address.
     Solicitation,
-    /// Tells it.
+    /// The answer to a solicitation.
     Advertisement,
     /// Names another router for a destination.
     Redirect,

@@ -1,13 +1,11 @@
 //! The part of the network that has IPv6: addresses of the host, forwarding, and address translation.
 
 use host_net::{Link, Net, NetError};
-use net_plan::{
-    Cidr,
-    nft::{Action, Chain, Family, Hook, HookKind, HookPoint, Match, Rule, Table},
-};
+use net_plan::{Cidr, nft::Family};
 
 use crate::{
     PodNetworkError,
+    masquerade::masquerade,
     settings::{IPV6_ROUTER, LINK_LOCAL, Range},
 };
 
@@ -64,26 +62,4 @@ pub(crate) fn attach(pod: &mut Net, link: &Link, address: Cidr) -> Result<(), Ne
 
 pub(crate) fn default_route() -> Cidr {
     Cidr::v6(std::net::Ipv6Addr::UNSPECIFIED, 0)
-}
-
-/// Masquerades traffic that leaves the range. Packets to a link stay on it.
-fn masquerade(name: &str, range: Cidr) -> Table {
-    let leaving = Rule {
-        matches: vec![Match::Source(range), Match::NotDestination(range)],
-        action: Action::Masquerade,
-    };
-    let hook = Hook {
-        kind: HookKind::Nat,
-        point: HookPoint::Postrouting,
-        priority: 100,
-    };
-    Table {
-        family: Family::Ip6,
-        name: name.to_owned(),
-        chains: vec![Chain {
-            name: "postrouting".to_owned(),
-            hook: Some(hook),
-            rules: vec![leaving],
-        }],
-    }
 }

@@ -14,6 +14,7 @@ mod forward;
 mod ipv6;
 mod lease;
 mod links;
+mod masquerade;
 mod network;
 mod policies;
 mod secondary;

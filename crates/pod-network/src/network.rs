@@ -8,16 +8,14 @@ use std::{
 };
 
 use host_net::{Link, Net, NetError, NetworkNamespace, Veth, VethPair, in_namespace};
-use net_plan::{
-    Bridge, Cidr, MacAddress, Sysctl,
-    nft::{Action, Chain, Family, Hook, HookKind, HookPoint, Match, Rule, Table},
-};
+use net_plan::{Bridge, Cidr, MacAddress, Sysctl, nft::Family};
 use parking_lot::Mutex;
 
 use crate::{
     CniDns, CniInterface, CniIp, CniResult, CniRoute, PodNetworkError, Settings, forward, ipv6,
     lease::{Lease, Leases, check_uid},
     links,
+    masquerade::masquerade,
     policies::{self, Restriction},
     secondary::{self, Addresses, Attached, Attachment, NetworkRoute},
     services::{self, Forward, ServiceRange},
@@ -330,7 +328,7 @@ impl Shared {
         })?;
         let (name, value) = ("net/ipv4/ip_forward".to_owned(), "1".to_owned());
         net.ensure_sysctl(&Sysctl { name, value })?;
-        net.replace_table(&self.rules())?;
+        net.replace_table(&masquerade(&self.settings.table, range.network))?;
         ipv6::ensure(net, &link, range, &self.settings.table)?;
         self.ensure_service_route(net)?;
         // The rules of an earlier version may be others.
@@ -446,29 +444,6 @@ impl Shared {
             taken: route.destination,
             link,
         })
-    }
-
-    /// Masquerades traffic that leaves the pod range.
-    fn rules(&self) -> Table {
-        let range = self.range.network;
-        let leaving = Rule {
-            matches: vec![Match::Source(range), Match::NotDestination(range)],
-            action: Action::Masquerade,
-        };
-        let hook = Hook {
-            kind: HookKind::Nat,
-            point: HookPoint::Postrouting,
-            priority: 100,
-        };
-        Table {
-            family: Family::Ip,
-            name: self.settings.table.clone(),
-            chains: vec![Chain {
-                name: "postrouting".to_owned(),
-                hook: Some(hook),
-                rules: vec![leaving],
-            }],
-        }
     }
 
     fn attach(&self, mut host: Net, pod: &mut Net, end: &PodEnd<'_>) -> Result<VethPair, NetError> {

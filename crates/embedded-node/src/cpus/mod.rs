@@ -95,7 +95,10 @@ impl Cpus {
         if !all.is_empty() && reserved.len() == all.len() {
             return Err(NodeError::AllCpusReserved { all: own });
         }
-        let mut entries = read(&file).map_err(directory)?;
+        let mut entries = read(&file).map_err(|source| NodeError::CpuState {
+            file: file.clone(),
+            source,
+        })?;
         let pods = pod_dirs(root);
         entries.retain(|uid, _| pods.iter().any(|(known, _)| known == uid));
         let cpus = Self {
@@ -113,13 +116,15 @@ impl Cpus {
         Ok(cpus)
     }
 
+    /// The time of so many CPUs is there: a quota of this process's group may allow less than all of them.
     pub(crate) fn capacity(&self) -> usize {
-        self.all.len()
+        let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+        allowed.min(self.all.len())
     }
 
     /// The CPUs that the requests of pods may have.
     pub(crate) fn allocatable(&self) -> usize {
-        self.all.len() - self.reserved.len()
+        self.capacity().saturating_sub(self.reserved.len())
     }
 
     /// A scheduler's message if too few CPUs for the pod are free.
@@ -407,13 +412,25 @@ mod tests {
     }
 
     #[test]
-    fn file_that_is_not_readable_is_an_error() {
+    fn bad_file_and_bad_reservation_are_refused_with_the_remedy() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join(STATE_FILE);
-        assert_eq!(read(&file).unwrap(), Entries::new());
+        let refused = |reserved: Option<&[u32]>| {
+            let error = Cpus::open(dir.path(), reserved).unwrap_err();
+            error.to_string()
+        };
+        Cpus::open(dir.path(), None).unwrap();
+        let message = refused(Some(&[4095]));
+        assert!(
+            message.starts_with("reserve CPU 4095: this host has "),
+            "{message}"
+        );
+        let all = host_cpus::parse_list(&own_cpus().unwrap()).unwrap();
+        let message = refused(Some(&all));
+        assert!(message.contains("leave at least one"), "{message}");
         for text in ["", "{", r#"{"policyName": "tea", "defaultCpuSet": "0"}"#] {
-            fs::write(&file, text).unwrap();
-            assert!(read(&file).is_err(), "{text}");
+            fs::write(dir.path().join(STATE_FILE), text).unwrap();
+            let message = refused(None);
+            assert!(message.contains("then delete it"), "{text}: {message}");
         }
     }
 }

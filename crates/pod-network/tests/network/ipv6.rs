@@ -134,7 +134,7 @@ async fn pod_sends_from_its_own_ipv6_addresses_alone() {
     let in_b = listen_to_both(&b.namespace).await;
     assert!(reach(&c.namespace, "fd00:9::3", &in_b).await.is_some());
 
-    // Addresses of another pod and of nobody, in both directions.
+    // Addresses of another pod, and unused ones, in both directions.
     let in_c = listen_to_both(&c.namespace).await;
     for (address, change) in [
         ("fd00:9::77", "address add fd00:9::77/64 dev eth0 nodad"),

@@ -114,7 +114,7 @@ impl Controller {
         Ok(observed)
     }
 
-    /// A mark that was written a moment ago may not be in the cache, and without the finalizer nobody takes it back.
+    /// A mark that was written a moment ago may not be in the cache. Once the finalizer is gone, it would stay.
     async fn refresh_claims(&self, key: &Key, observed: &mut Observed) -> Result<(), RestoreError> {
         let api = Api::<Claim>::namespaced(self.client.clone(), &key.namespace);
         for disk in &mut observed.disks {

@@ -31,7 +31,7 @@ const FOLLOWED: [&str; 5] = [
 /// Followed by copy.
 const PLACEMENT: [&str; 3] = ["nodeSelector", "affinity", "tolerations"];
 /// On a VMI: the fields that it has followed since its start, by these names. Another field may differ from that of
-/// the VM though nobody has changed it: a webhook has changed the VMI at its creation.
+/// the VM without any change since: a webhook may change a VMI at its creation.
 const FOLLOWED_FIELDS: &str = "ferrovirt.io/followed-fields";
 const FIELDS: [&str; 5] = [
     PROCESSORS,

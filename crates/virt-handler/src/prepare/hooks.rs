@@ -54,8 +54,8 @@ mod tests {
                 "/var/run/kubevirt-hooks/hook-sidecar-1"
             ]
         );
-        let told: Value = serde_json::from_str(&found.vmi).unwrap();
-        assert_eq!(told["metadata"]["name"], "a");
-        assert_eq!(told["metadata"].get("managedFields"), None);
+        let given: Value = serde_json::from_str(&found.vmi).unwrap();
+        assert_eq!(given["metadata"]["name"], "a");
+        assert_eq!(given["metadata"].get("managedFields"), None);
     }
 }

@@ -73,7 +73,7 @@ impl Guest {
         Ok(Refusal::Hook(error))
     }
 
-    /// Tells the sidecars that the guest has ended.
+    /// Calls the sidecars' hook for the end of the guest.
     pub(super) async fn end_hooks(&self) {
         let hooks: Option<&Hooks> = self
             .store

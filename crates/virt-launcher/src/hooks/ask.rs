@@ -69,7 +69,7 @@ pub(crate) async fn ask_for_seeds(
     call.seeds(&plan.prepare, tasks).await
 }
 
-/// Tells the sidecars that want to know it that the guest has ended. Nothing depends on their answers.
+/// Calls the hook for the end of the guest. Nothing depends on the answers.
 pub(crate) async fn shut_down(hooks: &Hooks) {
     let deadline = Instant::now() + SHUTDOWN_LIMIT;
     let tell = async {

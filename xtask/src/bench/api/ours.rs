@@ -31,12 +31,12 @@ const ALLOCATOR: [(&str, &str); 3] = [
 ];
 
 /// The running server and its directory.
-#[derive(Debug)]
 pub(super) struct Ours {
     _directory: TempDir,
     process: Child,
     port: u16,
     kubeconfig: Kubeconfig,
+    certificates: Certificates,
 }
 
 /// Builds the program: as users run it, or quickly.
@@ -99,6 +99,7 @@ impl Ours {
             process,
             port,
             kubeconfig: certificates.kubeconfig(port)?,
+            certificates,
         })
     }
 
@@ -111,15 +112,10 @@ impl Ours {
         &self.kubeconfig
     }
 
-    /// A client with a connection of its own that acts as this user.
+    /// A client of this user with a connection of its own. It does not impersonate: limits are those of the account
+    /// that authenticates, and an administrator has none.
     pub(super) async fn client_of(&self, user: &str) -> Result<Client> {
-        let mut kubeconfig = self.kubeconfig.clone();
-        for one in &mut kubeconfig.auth_infos {
-            if let Some(info) = &mut one.auth_info {
-                info.impersonate = Some(user.to_owned());
-            }
-        }
-        ready_client(&kubeconfig).await
+        ready_client(&self.certificates.kubeconfig_of(user, self.port)?).await
     }
 
     pub(super) fn port(&self) -> u16 {
