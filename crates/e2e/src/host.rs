@@ -33,6 +33,7 @@ pub struct Host {
     _owner: File,
     port: u16,
     network: u32,
+    has_ipv6: bool,
     /// Additional environment variables of the background process.
     environment: Vec<(String, String)>,
 }
@@ -53,8 +54,16 @@ impl Host {
             _owner: owner,
             port: free_port(),
             network: std::process::id().wrapping_mul(31).wrapping_add(number),
+            has_ipv6: false,
             environment: Vec::new(),
         }
+    }
+
+    /// Gives pods IPv6 addresses as well; call it before `bring_up`.
+    #[must_use]
+    pub const fn with_ipv6(mut self) -> Self {
+        self.has_ipv6 = true;
+        self
     }
 
     /// A host that is up.
@@ -107,7 +116,7 @@ impl Host {
             format!("--images={}", images().display()),
             format!("--state-dir={}", self.state_dir().display()),
             format!("--listen=127.0.0.1:{}", self.port),
-            format!("--pod-cidr={}", self.pod_cidr()),
+            format!("--pod-cidr={}", self.pod_cidrs()),
         ];
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         all
@@ -177,6 +186,17 @@ impl Host {
 
     fn pod_cidr(&self) -> String {
         format!("{}.0/24", self.pod_network())
+    }
+
+    /// The value of `--pod-cidr`.
+    fn pod_cidrs(&self) -> String {
+        let ipv4 = self.pod_cidr();
+        if self.has_ipv6 {
+            // Unique local addresses, with the number of the other network.
+            format!("{ipv4},fd00:e2e:{:x}::/64", self.network % 0x1_0000)
+        } else {
+            ipv4
+        }
     }
 
     fn pod_network(&self) -> String {

@@ -117,6 +117,13 @@ impl VmManifest {
         self
     }
 
+    /// Adds an annotation to the VMI.
+    #[must_use]
+    pub fn annotation(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0["spec"]["template"]["metadata"]["annotations"][name] = value.into();
+        self
+    }
+
     /// Adds a field to the domain.
     #[must_use]
     pub fn domain(mut self, name: &str, value: impl Into<Value>) -> Self {

@@ -125,6 +125,20 @@ impl<H: Environment> TestNamespace<H> {
         self.try_apply(vm).await.success();
     }
 
+    /// Applies a VM that this feature gate allows: the webhook observes the gate with a delay.
+    pub async fn apply_gated(&self, vm: &VmManifest, gate: &str) {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let tried = self.try_apply(vm).await;
+            if tried.is_success {
+                return;
+            }
+            let failure = tried.failure();
+            assert!(failure.contains(gate), "{failure}");
+            assert!(Instant::now() < until, "{failure}");
+        }
+    }
+
     pub async fn try_apply(&self, vm: &VmManifest) -> Outcome {
         self.kubectl_with(&["apply", "--filename=-"], &vm.manifest())
             .await

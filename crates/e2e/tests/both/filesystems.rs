@@ -1,8 +1,7 @@
 //! Directories that a guest shares with its pod.
 
-use e2e::{Console, DEADLINE, FeatureGates, claim, kill_in_pod, tiny_vm, wait_for};
+use e2e::{Console, FeatureGates, claim, kill_in_pod, tiny_vm, wait_for};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use crate::{TestNamespace, test_namespace};
 
@@ -29,17 +28,7 @@ async fn guest_reads_config_map_and_writes_to_claim_by_virtiofs() {
     test.apply_object(&claim("data", "Filesystem")).await;
     let data = json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}});
     let vm = tiny_vm("sharer").filesystem(&settings).filesystem(&data);
-    // The webhook observes the gate with a delay.
-    let until = Instant::now() + DEADLINE;
-    loop {
-        let tried = test.try_apply(&vm).await;
-        if tried.is_success {
-            break;
-        }
-        let failure = tried.failure();
-        assert!(failure.contains(gate), "{failure}");
-        assert!(Instant::now() < until, "{failure}");
-    }
+    test.apply_gated(&vm, gate).await;
     let mut console = test.shell("sharer").await;
     mount(&mut console, "settings").await;
     let read = "cat /tmp/settings/app.conf";

@@ -8,6 +8,7 @@ mod deletion;
 mod filesystems;
 mod first_light;
 mod guest_failures;
+mod hooks;
 mod manual_deletion;
 mod missing_requirements;
 mod networks;

@@ -1,11 +1,18 @@
 //! A Debian guest, as users have it: SSH, cloud-init, the guest agent, credentials, shared directories, metrics
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs, net::Ipv6Addr, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Arc, time::Duration,
+};
 
 use e2e::{DEADLINE, FeatureGates, Host, Outcome, claim, images, run, wait_for, wait_for_within};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{process::Command, time::Instant};
+use tokio::{
+    io::AsyncReadExt as _,
+    net::TcpStream,
+    process::Command,
+    time::{Instant, timeout},
+};
 
 use crate::{TestNamespace, memory_dump::files_of};
 
@@ -27,7 +34,7 @@ impl Desk {
             "the Debian guest is not built: run `cargo xtask guest debian`"
         );
         Self {
-            test: TestNamespace::on(Arc::new(Host::up().await)).await,
+            test: TestNamespace::on(Arc::new(Host::new().with_ipv6().bring_up().await)).await,
             files: tempfile::tempdir().expect("make a directory"),
         }
     }
@@ -192,6 +199,7 @@ async fn debian_guest_has_all_that_users_log_in_for() {
     println!("ready after {:?}", began.elapsed());
 
     checks_ssh(&desk).await;
+    checks_ipv6(&desk).await;
     checks_agent(&desk).await;
     checks_shared_directories(&desk).await;
     checks_metrics(&desk).await;
@@ -220,6 +228,24 @@ async fn checks_ssh(desk: &Desk) {
     desk.copy(&there.to_string_lossy(), remote).await;
     desk.copy(remote, &back.to_string_lossy()).await;
     assert!(fs::read(&back).expect("read the copy") == sent);
+}
+
+/// The guest has an address of IPv6 and a route, and is reached from outside by that of its pod.
+async fn checks_ipv6(desk: &Desk) {
+    let vmi = desk.test.wait_vmi_phase("debian", "Running").await;
+    let addresses = vmi["status"]["interfaces"][0]["ipAddresses"].as_array();
+    let mut all = addresses.into_iter().flatten().filter_map(Value::as_str);
+    let own = all.find_map(|address| address.parse::<Ipv6Addr>().ok());
+    let own = own.unwrap_or_else(|| panic!("no IPv6 address in {addresses:?}"));
+    let routes = desk.shell("ip -6 route show default").await;
+    assert!(routes.contains("default via fe80::1 "), "{routes}");
+    let mut stream = TcpStream::connect((own, 22))
+        .await
+        .expect("reach the guest's SSH server");
+    let mut greeting = [0; 4];
+    let read = timeout(DEADLINE, stream.read_exact(&mut greeting)).await;
+    read.expect("a greeting in time").expect("read a greeting");
+    assert_eq!(&greeting, b"SSH-");
 }
 
 /// Reports of the guest agent.
