@@ -106,6 +106,9 @@ fn deletion(observed: &Observed) -> Vec<Step> {
     let others = observed.strangers.iter().chain(&observed.orphans);
     let held = members.chain(others).filter(|vm| is_held(&vm.metadata));
     let mut steps: Vec<Step> = held.map(|vm| let_go(observed, vm)).collect();
+    // VMs that outlive the pool do not need them.
+    let revisions = observed.revisions.values().map(Arc::clone);
+    steps.extend(revisions.map(Step::Prune));
     if is_held(&observed.pool.metadata) {
         steps.push(Step::RemoveFinalizer);
     }

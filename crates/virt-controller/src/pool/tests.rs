@@ -372,9 +372,10 @@ fn pool_is_held_until_its_vms_are_free() {
     let mut observed = observe(going, vec![member_of(vm(0)), member_of(free)]);
     observed.strangers = vec![Arc::new(serde_json::from_value(vm(7)).unwrap())];
     observed.orphans = vec![Arc::new(serde_json::from_value(vm(8)).unwrap())];
+    observed.revisions = BTreeMap::from([revision("web-1", &vm_template("1Gi"))]);
     check(
         &observed,
-        "let go web-0, let go web-7, let go web-8, remove finalizer",
+        "let go web-0, let go web-7, let go web-8, prune web-1, remove finalizer",
     );
 }
 
