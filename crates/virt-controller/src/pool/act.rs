@@ -57,7 +57,8 @@ impl Controller {
             self.publish_pause(observed);
             let failure = failed
                 .as_ref()
-                .and_then(|(error, step)| failure(error, step));
+                .and_then(|(error, step)| failure(error, step))
+                .or_else(|| plan.problem.map(Failure::of_scale_out));
             self.write_status(key, observed, &pool, plan, failure.as_ref())
                 .await?;
         }
@@ -92,7 +93,11 @@ impl Controller {
                         )
                     })?;
                 }
-                self.drop_finalizer(vm).await
+                let free = self.drop_finalizer(vm).await;
+                self.report(pool, free, |error| {
+                    let key = Key::of(vm.as_ref());
+                    format!("Error removing finalizer for VM {key}: {error}")
+                })
             }
             Step::Delete(vm) => self.delete(key, pool, vm).await,
             Step::KeepRevision => self.keep_revision(key, observed).await,

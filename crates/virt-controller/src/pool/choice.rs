@@ -66,7 +66,8 @@ fn labels(vm: &Vm) -> BTreeMap<String, String> {
     all
 }
 
-fn texts(value: Option<&Value>) -> BTreeMap<String, String> {
+/// The members of an object that are text.
+pub(super) fn texts(value: Option<&Value>) -> BTreeMap<String, String> {
     let members = value.and_then(Value::as_object).into_iter().flatten();
     let texts =
         members.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));

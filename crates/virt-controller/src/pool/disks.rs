@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt as _};
@@ -17,16 +18,15 @@ use crate::vm::Vm;
 impl Controller {
     /// The claims and data volumes that the VM names and controls.
     pub(super) async fn keep_disks(&self, vm: &Vm) -> Result<(), PoolError> {
-        let uid = vm.metadata.uid.as_deref().unwrap_or_default();
         let names = names(vm);
-        self.disown(&self.claims, uid, &names).await?;
-        self.disown(&self.data_volumes, uid, &names).await
+        self.disown(&self.claims, vm, &names).await?;
+        self.disown(&self.data_volumes, vm, &names).await
     }
 
     async fn disown<K>(
         &self,
         store: &Store<K>,
-        uid: &str,
+        vm: &Vm,
         names: &BTreeSet<String>,
     ) -> Result<(), PoolError>
     where
@@ -35,8 +35,12 @@ impl Controller {
             + DeserializeOwned
             + Debug,
     {
+        let uid = vm.metadata.uid.as_deref().unwrap_or_default();
+        let is_own = |disk: &Arc<K>| {
+            names.contains(&disk.name_any()) && disk.namespace() == vm.metadata.namespace
+        };
         let owned = store.controlled_by(uid).into_iter();
-        for disk in owned.filter(|disk| names.contains(&disk.name_any())) {
+        for disk in owned.filter(is_own) {
             let key = Key::of(disk.as_ref());
             let owners = disk.owner_references().iter();
             let left: Vec<Value> = owners

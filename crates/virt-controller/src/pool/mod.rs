@@ -24,6 +24,7 @@ mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::core::{Selector, SelectorExt as _};
 use kube::runtime::watcher;
@@ -204,7 +205,7 @@ impl Reconciler for Controller {
     }
 }
 
-/// Pools whose selector matches a VM without a controlling owner: it may have been theirs.
+/// Pools that a VM without a controlling owner may have belonged to.
 fn candidates(pools: &Store<Pool>, vm: &Vm) -> Vec<Key> {
     let mut owners = vm.metadata.owner_references.iter().flatten();
     if owners.any(|owner| owner.controller == Some(true)) {
@@ -212,16 +213,28 @@ fn candidates(pools: &Store<Pool>, vm: &Vm) -> Vec<Key> {
     }
     let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
     let pools = pools.in_namespace(namespace);
-    let found = pools.iter().filter(|pool| selects(pool, vm));
+    let found = pools.iter().filter(|pool| concerns(pool, vm));
     found.map(|pool| Key::of(pool.as_ref())).collect()
 }
 
-/// Whether the pool's selector matches the VM's labels. An invalid selector, which admission refuses,
-/// matches nothing, and neither does an empty one.
+/// Whether the VM has labels or a name as if it belonged to the pool.
+fn concerns(pool: &Pool, vm: &Vm) -> bool {
+    let of = |metadata: &ObjectMeta| metadata.name.clone().unwrap_or_default();
+    vm.metadata.namespace == pool.metadata.namespace
+        && (selects(pool, vm)
+            || template::ordinal(&of(&pool.metadata), &of(&vm.metadata)).is_some())
+}
+
+/// Whether the pool's selector matches the VM's labels.
 fn selects(pool: &Pool, vm: &Vm) -> bool {
+    let nothing = BTreeMap::new();
+    matches(pool, vm.metadata.labels.as_ref().unwrap_or(&nothing))
+}
+
+/// An invalid selector, which admission refuses, matches nothing, and neither does an empty one.
+fn matches(pool: &Pool, labels: &BTreeMap<String, String>) -> bool {
     let Ok(selector) = Selector::try_from(pool.spec.selector.clone()) else {
         return false;
     };
-    let nothing = BTreeMap::new();
-    !selector.selects_all() && selector.matches(vm.metadata.labels.as_ref().unwrap_or(&nothing))
+    !selector.selects_all() && selector.matches(labels)
 }

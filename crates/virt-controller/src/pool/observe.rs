@@ -17,7 +17,7 @@ use reconcile::Key;
 use tokio::time::Instant;
 
 use super::view::{Pool, Revision};
-use super::{Controller, KIND, PoolError, selects, template};
+use super::{Controller, KIND, PoolError, concerns, selects, template};
 use crate::view::Guest;
 use crate::vm::Vm;
 
@@ -31,7 +31,7 @@ pub(super) struct Observed {
     pub(super) members: Vec<Member>,
     /// Other VMs that the pool controls.
     pub(super) strangers: Vec<Arc<Vm>>,
-    /// VMs without a controlling owner that have the pool's finalizer, and that its selector matches.
+    /// VMs without a controlling owner that still have the pool's finalizer.
     pub(super) orphans: Vec<Arc<Vm>>,
     /// Numbers whose name a VM has, whoever controls it.
     pub(super) taken: BTreeSet<u32>,
@@ -90,6 +90,12 @@ fn revision_of(metadata: &ObjectMeta) -> Option<&str> {
     all.get(labels::POOL_REVISION_NAME).map(String::as_str)
 }
 
+/// Whether the object is in the namespace of the pool. Who may write elsewhere can name the pool as an owner
+/// there, too.
+fn is_beside(pool: &Pool, metadata: &ObjectMeta) -> bool {
+    metadata.namespace == pool.metadata.namespace
+}
+
 /// Whether the object waits for this controller before it goes.
 pub(super) fn is_held(metadata: &ObjectMeta) -> bool {
     let mut all = metadata.finalizers.iter().flatten();
@@ -108,7 +114,8 @@ impl Controller {
         };
         let mut members = Vec::new();
         let mut strangers = Vec::new();
-        for vm in self.vms.controlled_by(&uid) {
+        let controlled = self.vms.controlled_by(&uid).into_iter();
+        for vm in controlled.filter(|vm| is_beside(&pool, &vm.metadata)) {
             let number = template::ordinal(&key.name, &vm.name_any());
             match number.filter(|_| selects(&pool, &vm)) {
                 Some(ordinal) => members.push(Member {
@@ -128,6 +135,7 @@ impl Controller {
             .flat_map(|expected| expected.created.keys().cloned());
         let taken = names.chain(created);
         let revisions = self.revisions.controlled_by(&uid).into_iter();
+        let revisions = revisions.filter(|one| is_beside(&pool, &one.metadata));
         Ok(Observed {
             members,
             strangers,
@@ -152,11 +160,7 @@ impl Controller {
 
     fn orphans(&self, pool: &Pool) -> Vec<Arc<Vm>> {
         let all = self.vms.uncontrolled().into_iter();
-        let is_orphan = |vm: &Arc<Vm>| {
-            is_held(&vm.metadata)
-                && vm.metadata.namespace == pool.metadata.namespace
-                && selects(pool, vm)
-        };
+        let is_orphan = |vm: &Arc<Vm>| is_held(&vm.metadata) && concerns(pool, vm);
         all.filter(is_orphan).collect()
     }
 

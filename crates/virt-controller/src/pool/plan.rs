@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::choice::chosen;
+use super::choice::{chosen, texts};
 use super::observe::{Member, Observed, is_held};
 use super::view::{Disks, Revision, ScaleIn};
-use super::{healing, update};
+use super::{healing, matches, update};
 use crate::view::Guest;
 use crate::vm::Vm;
 
@@ -15,6 +15,8 @@ use crate::vm::Vm;
 pub(super) const BURST: usize = 250;
 /// Requeue time while the cache does not show created VMs yet.
 const AWAIT: Duration = Duration::from_secs(1);
+const UNMATCHED: &str = "spec.selector does not match spec.virtualMachineTemplate.metadata.labels: add \
+                         the labels to the template";
 /// The finalizer of an object that is deleted after its dependents.
 const FOREGROUND: &str = "foregroundDeletion";
 
@@ -48,6 +50,8 @@ pub(super) struct Plan {
     pub(super) replicas: usize,
     pub(super) ready: usize,
     pub(super) requeue_in: Option<Duration>,
+    /// Why the pool does nothing.
+    pub(super) problem: Option<&'static str>,
 }
 
 pub(super) fn plan(observed: &Observed) -> Plan {
@@ -57,6 +61,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         replicas: members.len(),
         ready: members.iter().filter(|member| member.is_ready()).count(),
         requeue_in: (observed.awaited > 0).then_some(AWAIT),
+        problem: None,
     };
     let pool = observed.pool.as_ref();
     if pool.is_deleting() {
@@ -66,15 +71,16 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     if !is_held(&pool.metadata) {
         plan.steps.push(Step::AddFinalizer);
     }
-    let strangers = observed.strangers.iter().map(Arc::clone);
-    plan.steps.extend(strangers.map(Step::Release));
-    // Also of a paused pool: users have deleted them.
-    let deleted = members.iter().map(|member| &member.vm);
-    plan.steps.extend(
-        deleted
-            .filter(|vm| is_waiting(vm))
-            .map(|vm| let_go(observed, vm)),
-    );
+    // Also of a pool that does nothing else: users have deleted them.
+    plan.steps
+        .extend(waiting(observed).map(|vm| let_go(observed, vm)));
+    let template = &pool.spec.virtual_machine_template;
+    if !matches(pool, &texts(template.pointer("/metadata/labels"))) {
+        // Every VM that it created would be a stranger at once.
+        plan.problem = Some(UNMATCHED);
+        return plan;
+    }
+    plan.steps.extend(releases(observed));
     if pool.spec.paused == Some(true) {
         return plan;
     }
@@ -100,12 +106,27 @@ pub(super) fn live(observed: &Observed) -> impl Iterator<Item = &Member> + Clone
     members.filter(|member| !member.is_leaving)
 }
 
+/// Gives up VMs that do not belong to the pool any more.
+fn releases(observed: &Observed) -> impl Iterator<Item = Step> {
+    let all = observed.strangers.iter().chain(&observed.orphans);
+    let live = all.filter(|vm| vm.metadata.deletion_timestamp.is_none());
+    live.map(Arc::clone).map(Step::Release)
+}
+
+/// VMs that are being deleted and wait for this controller.
+fn waiting(observed: &Observed) -> impl Iterator<Item = &Arc<Vm>> {
+    let members = observed.members.iter().map(|member| &member.vm);
+    let all = members.chain(&observed.strangers).chain(&observed.orphans);
+    all.filter(|vm| vm.metadata.deletion_timestamp.is_some() && is_held(&vm.metadata))
+}
+
 /// The VMs are left to the garbage collector, which may not delete them while they are held.
 fn deletion(observed: &Observed) -> Vec<Step> {
+    let mut steps: Vec<Step> = releases(observed).collect();
     let members = observed.members.iter().map(|member| &member.vm);
-    let others = observed.strangers.iter().chain(&observed.orphans);
-    let held = members.chain(others).filter(|vm| is_held(&vm.metadata));
-    let mut steps: Vec<Step> = held.map(|vm| let_go(observed, vm)).collect();
+    let live = members.filter(|vm| vm.metadata.deletion_timestamp.is_none());
+    let held = live.filter(|vm| is_held(&vm.metadata));
+    steps.extend(held.chain(waiting(observed)).map(|vm| let_go(observed, vm)));
     // VMs that outlive the pool do not need them.
     let revisions = observed.revisions.values().map(Arc::clone);
     steps.extend(revisions.map(Step::Prune));
@@ -113,10 +134,6 @@ fn deletion(observed: &Observed) -> Vec<Step> {
         steps.push(Step::RemoveFinalizer);
     }
     steps
-}
-
-fn is_waiting(vm: &Vm) -> bool {
-    vm.metadata.deletion_timestamp.is_some() && is_held(&vm.metadata)
 }
 
 /// Whoever deletes a VM in the foreground asks for the deletion of its disks.

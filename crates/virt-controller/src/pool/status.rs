@@ -18,6 +18,15 @@ pub(super) struct Failure {
     pub(super) message: String,
 }
 
+impl Failure {
+    pub(super) fn of_scale_out(text: &str) -> Self {
+        Self {
+            reason: Reason::FailedScaleOut,
+            message: format!("error during scale out: {text}"),
+        }
+    }
+}
+
 pub(super) fn render(observed: &Observed, plan: &Plan, failure: Option<&Failure>) -> Status {
     let now = Time(observed.now);
     let mut all = observed.pool.status().conditions.clone();

@@ -345,7 +345,7 @@ fn paused_pool_only_lets_go() {
     members.push(member_of(deleting(vm(1))));
     let mut observed = observe(pool(json!({"replicas": 5, "paused": true})), members);
     observed.strangers = vec![Arc::new(serde_json::from_value(vm(7)).unwrap())];
-    check(&observed, "release web-7, let go web-1");
+    check(&observed, "let go web-1, release web-7");
     let plan = plan(&observed);
     let status = status::render(&observed, &plan, None);
     assert_eq!(status.conditions[0].type_.as_str(), "ReplicaPaused");
@@ -375,7 +375,7 @@ fn pool_is_held_until_its_vms_are_free() {
     observed.revisions = BTreeMap::from([revision("web-1", &vm_template("1Gi"))]);
     check(
         &observed,
-        "let go web-0, let go web-7, let go web-8, prune web-1, remove finalizer",
+        "release web-7, release web-8, let go web-0, prune web-1, remove finalizer",
     );
 }
 
@@ -459,6 +459,22 @@ fn selector_has_to_match_and_may_not_be_empty() {
     let other = parsed(pool(json!({"selector": {"matchLabels": {"app": "other"}}})));
     assert!(!selects(&other, &vm));
     assert!(!selects(&parsed(pool(json!({"selector": {}}))), &vm));
+}
+
+#[test]
+fn pool_whose_vms_would_not_be_its_own_does_nothing() {
+    let mut unlabelled = vm_template("1Gi");
+    unlabelled["metadata"]["labels"] = json!({"app": "other"});
+    for spec in [
+        json!({"replicas": 3, "virtualMachineTemplate": unlabelled}),
+        json!({"replicas": 3, "selector": {}}),
+        json!({"replicas": 3, "selector": {"matchExpressions": [{"key": "a", "operator": "?"}]}}),
+    ] {
+        let mut observed = observe(pool(spec), vec![]);
+        observed.strangers = vec![Arc::new(serde_json::from_value(vm(0)).unwrap())];
+        check(&observed, "");
+        assert!(plan(&observed).problem.is_some());
+    }
 }
 
 #[test]
