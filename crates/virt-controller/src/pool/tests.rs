@@ -41,8 +41,11 @@ fn pool(spec: Value) -> Value {
         "selector": {"matchLabels": {"app": "web"}},
         "virtualMachineTemplate": vm_template("1Gi"),
     });
-    for (name, value) in spec.as_object().unwrap() {
-        all[name] = value.clone();
+    let Value::Object(given) = spec else {
+        panic!("the members of a spec");
+    };
+    for (name, value) in given {
+        all[name] = value;
     }
     json!({
         "metadata": {"name": "web", "namespace": "default", "uid": "pool-uid", "generation": 2,
