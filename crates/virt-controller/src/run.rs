@@ -11,8 +11,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::wiring::Wiring;
 use crate::{
-    ExportProxy, backup, clone, data_source, data_volume, export, hotplug, migration, node,
-    pool, replica_set, restore, snapshot, storage_profile, vm, vmi,
+    ExportProxy, backup, clone, data_source, data_volume, export, hotplug, migration, node, pool,
+    replica_set, restore, snapshot, storage_profile, vm, vmi,
 };
 
 const COMPONENT: &str = "virt-controller";
