@@ -12,7 +12,6 @@ pub struct UnsupportedKind {
 
 /// All unsupported kinds.
 pub const KINDS: &[UnsupportedKind] = &[
-    kind_row("pool.kubevirt.io", "VirtualMachinePool"),
     kind_row("plugin.kubevirt.io", "Plugin"),
     kind_row("template.kubevirt.io", "VirtualMachineTemplateRequest"),
 ];

@@ -67,7 +67,7 @@ pub use guest_processes::GuestProcesses;
 pub use host::Host;
 pub use inventory::{Inventory, differences, stable_inventory};
 pub use leftovers::leftovers;
-pub use manifests::{VmManifest, claim, replica_set, tiny_vm};
+pub use manifests::{VmManifest, claim, pool, replica_set, tiny_vm};
 pub use processes::{
     find_in_pod, kill, kill_if_alive, kill_in_pod, limit_memory, processes_of_pod, suspend_in_pod,
 };

@@ -70,6 +70,25 @@ pub fn replica_set(name: &str, replicas: u32) -> Value {
     })
 }
 
+/// A pool of tiny VMs.
+pub fn pool(name: &str, replicas: u32) -> Value {
+    let vm = tiny_vm(name);
+    let labels = &vm.0["spec"]["template"]["metadata"]["labels"];
+    json!({
+        "apiVersion": "pool.kubevirt.io/v1beta1",
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "virtualMachineTemplate": {
+                "metadata": {"labels": labels},
+                "spec": vm.0["spec"],
+            },
+        },
+    })
+}
+
 impl VmManifest {
     #[must_use]
     pub fn strategy(self, strategy: &str) -> Self {

@@ -123,7 +123,7 @@ pub struct VirtualMachinePoolScaleInStrategy {
     /// The pool removes none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmanaged: Option<VirtualMachinePoolUnmanagedStrategy>,
-    /// The pool removes VMs that are stopped, and others when they stop.
+    /// The pool removes none; users remove VMs, and it replaces them only while there are too few.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opportunistic: Option<VirtualMachinePoolOpportunisticScaleInStrategy>,
     /// The pool removes VMs even while they run.
@@ -131,13 +131,13 @@ pub struct VirtualMachinePoolScaleInStrategy {
     pub proactive: Option<VirtualMachinePoolProactiveScaleInStrategy>,
 }
 
-/// Removes VMs that do not run.
+/// Users remove VMs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachinePoolOpportunisticScaleInStrategy {
-    /// What stays of a removed VM: Disabled (the default; nothing), Offline (its disks) or Online
-    /// (its disks and memory).
+    /// What stays of a removed VM for the next one of its number: Disabled (the default; nothing),
+    /// Offline or Online (its disks).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_preservation: Option<StatePreservation>,
 }
@@ -150,8 +150,8 @@ pub struct VirtualMachinePoolProactiveScaleInStrategy {
     /// Which VMs go first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selection_policy: Option<VirtualMachinePoolSelectionPolicy>,
-    /// What stays of a removed VM: Disabled (the default; nothing), Offline (its disks) or Online
-    /// (its disks and memory).
+    /// What stays of a removed VM for the next one of its number: Disabled (the default; nothing),
+    /// Offline or Online (its disks).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_preservation: Option<StatePreservation>,
 }
@@ -165,20 +165,20 @@ pub struct VirtualMachinePoolSelectionPolicy {
     /// Oldest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_policy: Option<VirtualMachinePoolSortPolicy>,
-    /// VMs that come before all others.
+    /// Only VMs that these match are taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selectors: Option<VirtualMachinePoolSelectors>,
 }
 
-/// Chooses VMs.
+/// Chooses VMs; all that is given has to match.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachinePoolSelectors {
-    /// By their labels.
+    /// By their labels and those of their template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// By labels of the node they run on.
+    /// By the node selector of their template.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"

@@ -31,6 +31,15 @@ reasons! {
         FailedUpdate: Transient,
             "An object could not be updated.",
             "Correct the request, or grant the permission that the API server names.";
+        FailedScaleOut: Transient,
+            "A pool could not create VMs that it lacks.",
+            "Correct the template, the quota or the webhook that the message names.";
+        FailedScaleIn: Transient,
+            "A pool could not delete VMs that are too many, or keep their disks.",
+            "Correct what the message names, or grant the permission.";
+        FailedRevisionPruning: Transient,
+            "A pool could not delete old revisions of its spec.",
+            "Correct what the message names, or grant the permission.";
         Paused: NotNeeded,
             "The replica set is paused: it neither creates nor deletes VMIs.",
             "Set `spec.paused` to false to resume it.";
@@ -1079,11 +1088,17 @@ reasons! {
         SuccessfulDelete: NotNeeded,
             "An object was deleted.",
             "";
+        SuccessfulUpdate: NotNeeded,
+            "An object was updated: a VM of a pool got the present template.",
+            "";
         SuccessfulPaused: NotNeeded,
-            "The replica set was paused.",
+            "The replica set or pool was paused.",
             "";
         SuccessfulResumed: NotNeeded,
             "The replica set was resumed.",
+            "";
+        SuccessfulResume: NotNeeded,
+            "The pool was resumed.",
             "";
         Started: NotNeeded,
             "The guest or a container started.",

@@ -4,7 +4,9 @@ use std::fmt::Debug;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{
+    Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+};
 use reasons::Reason;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -202,6 +204,22 @@ where
     K: Clone + DeserializeOwned + Debug,
 {
     let parameters = only(observed.uid.clone(), observed.resource_version.clone());
+    remove(api, key, &parameters).await
+}
+
+/// The same after its dependents: until they are gone, the object stays and has a deletion timestamp.
+pub async fn delete_in_foreground<K>(
+    api: &Api<K>,
+    key: &Key,
+    observed: &ObjectMeta,
+) -> Result<(), WriteError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let parameters = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Foreground),
+        ..only(observed.uid.clone(), observed.resource_version.clone())
+    };
     remove(api, key, &parameters).await
 }
 

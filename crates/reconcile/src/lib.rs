@@ -25,7 +25,8 @@ mod watch;
 
 pub use self::metrics::METRICS;
 pub use apply::{
-    WriteError, apply, create, delete, delete_named, delete_unchanged, merge, merge_status,
+    WriteError, apply, create, delete, delete_in_foreground, delete_named, delete_unchanged, merge,
+    merge_status,
 };
 pub use clock::Clock;
 pub use controller::{ReconcileError, Reconciler, Requeue, Retry, panic_events, run_controller};

@@ -2,7 +2,7 @@
 //!
 //! Small controllers that communicate through objects only: `vm` creates and deletes the VMI of a
 //! VM and writes the status of the VM; `vmi` creates and deletes the pod of a VMI and takes the VMI
-//! from Pending to Scheduled, where virt-handler takes over; `replica_set` keeps a number of VMIs;
+//! from Pending to Scheduled, where virt-handler takes over; `replica_set` keeps a number of VMIs, `pool` a number of VMs;
 //! `node` detects lost nodes and labels nodes with frequencies of the time stamp counter; `migration`
 //! moves running guests to other nodes; `data_volume` populates claims, `data_source` says which can be copied,
 //! `storage_profile` how they are claimed; `hotplug` brings volumes to running
@@ -31,6 +31,7 @@ mod migration;
 mod node;
 mod operation;
 mod permission;
+mod pool;
 mod replica_set;
 mod restore;
 mod run;

@@ -11,18 +11,19 @@ use tokio_util::task::TaskTracker;
 
 use crate::wiring::Wiring;
 use crate::{
-    ExportProxy, backup, clone, data_source, data_volume, export, hotplug, migration, node,
+    ExportProxy, backup, clone, data_source, data_volume, export, hotplug, migration, node, pool,
     replica_set, restore, snapshot, storage_profile, vm, vmi,
 };
 
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 14] = [
+const REGISTER: [fn(&mut Wiring<'_>); 15] = [
     vm::register,
     vmi::register,
     node::register,
     replica_set::register,
+    pool::register,
     migration::register,
     data_volume::register,
     data_source::register,

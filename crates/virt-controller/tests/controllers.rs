@@ -45,6 +45,8 @@ mod memory_dumps;
 mod migrations;
 #[path = "controllers/namespaces.rs"]
 mod namespaces;
+#[path = "controllers/pools.rs"]
+mod pools;
 #[path = "controllers/restores.rs"]
 mod restores;
 #[path = "controllers/snapshots.rs"]

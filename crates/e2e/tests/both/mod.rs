@@ -12,6 +12,7 @@ mod hooks;
 mod manual_deletion;
 mod missing_requirements;
 mod networks;
+mod pools;
 mod power;
 mod replica_sets;
 mod stolen_node;

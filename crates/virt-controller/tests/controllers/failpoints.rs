@@ -6,8 +6,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 
 use super::*;
 use super::{
-    data_import_crons, data_sources, data_volumes, exports, imports, instancetypes, snapshots,
-    storage_profiles, suspends, uploads,
+    data_import_crons, data_sources, data_volumes, exports, imports, instancetypes, pools,
+    snapshots, storage_profiles, suspends, uploads,
 };
 
 const PREFIX: &str = "virt-controller/";
@@ -312,6 +312,22 @@ async fn replica_sets_survive_a_crash_at_every_failpoint() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pools_survive_a_crash_at_every_failpoint() {
+    for name in names("pool/") {
+        let mut cluster = TestCluster::new().await;
+        match name.strip_prefix(PREFIX).unwrap() {
+            "pool/keep-disk" | "pool/recreate" => {
+                cluster.install_importer().await;
+                check(&mut cluster, name, pools::with_disks).await;
+            }
+            "pool/release-abandoned" => check(&mut cluster, name, pools::abandoned).await,
+            _ => check(&mut cluster, name, pools::lived).await,
+        }
+        cluster.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn imports_survive_a_crash_at_every_failpoint() {
     for name in names("data-volume/") {
         let mut cluster = TestCluster::new().await;
@@ -388,6 +404,7 @@ fn every_failpoint_has_a_scenario() {
         "vm/",
         "vmi/",
         "replica-set/",
+        "pool/",
         "migration/",
         "cron/",
         "data-source/",
