@@ -14,7 +14,6 @@ pub struct UnsupportedKind {
 pub const KINDS: &[UnsupportedKind] = &[
     kind_row("pool.kubevirt.io", "VirtualMachinePool"),
     kind_row("plugin.kubevirt.io", "Plugin"),
-    kind_row("template.kubevirt.io", "VirtualMachineTemplateRequest"),
 ];
 
 const fn kind_row(group: &'static str, kind: &'static str) -> UnsupportedKind {

@@ -12,13 +12,13 @@ use tokio_util::task::TaskTracker;
 use crate::wiring::Wiring;
 use crate::{
     ExportProxy, backup, clone, data_source, data_volume, export, hotplug, migration, node,
-    replica_set, restore, snapshot, storage_profile, vm, vmi,
+    replica_set, restore, snapshot, storage_profile, template_request, vm, vmi,
 };
 
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 14] = [
+const REGISTER: [fn(&mut Wiring<'_>); 15] = [
     vm::register,
     vmi::register,
     node::register,
@@ -33,6 +33,7 @@ const REGISTER: [fn(&mut Wiring<'_>); 14] = [
     clone::register,
     export::register,
     backup::register,
+    template_request::register,
 ];
 
 /// The settings of all controllers.
