@@ -38,7 +38,7 @@ use crate::wiring::Wiring;
 /// Trigger by a request.
 const REQUEST: &str = "virtualmachinetemplaterequest";
 const SNAPSHOT: &str = "virtualmachinesnapshot";
-/// A VM has fewer disks.
+/// More steps than any request needs at once: two for each disk of its VM.
 const MAX_STEPS: usize = 600;
 
 #[derive(Clone)]
