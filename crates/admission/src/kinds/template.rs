@@ -108,7 +108,8 @@ impl Kind for VirtualMachineTemplateRequest {
 /// No right permits to copy a VM of another namespace yet.
 fn own_namespace(request: &TypedRequest<'_, VirtualMachineTemplateRequest>) -> Vec<Problem> {
     let given = &request.new.spec.virtual_machine_ref.namespace;
-    if *given == request.new.metadata.namespace {
+    let own = &request.new.metadata.namespace;
+    if own.is_none() || given == own {
         return Vec::new();
     }
     let field = "spec.virtualMachineRef.namespace";

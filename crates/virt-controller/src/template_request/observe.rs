@@ -24,9 +24,12 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::render::{snapshot_name, template_name, uid, volume_name};
-use super::status::{PROGRESSING, READY};
 use super::{Controller, RequestError};
 use crate::restore::{Target, copied_vm};
+
+/// The types of the conditions.
+pub(super) const READY: &str = "Ready";
+pub(super) const PROGRESSING: &str = "Progressing";
 
 #[derive(Debug, Default)]
 pub(super) struct Observed {

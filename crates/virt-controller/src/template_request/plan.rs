@@ -10,9 +10,8 @@ use kubevirt_api::{conditions, labels};
 use reasons::Reason;
 use serde_json::Value;
 
-use super::observe::{Observed, Stage, phase, stage, vm_name};
+use super::observe::{Observed, READY, Stage, phase, stage, vm_name};
 use super::render::{self, snapshot_name, template_name, uid, volume_name};
-use super::status::READY;
 use crate::clone::{cause, not_copyable};
 use crate::operation;
 use crate::restore::shared_claims;

@@ -5,13 +5,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::template::VirtualMachineTemplateRequestStatus as Status;
 use reasons::Reason;
 
-use super::observe::Observed;
+use super::observe::{Observed, PROGRESSING, READY};
 use super::plan::{Progress, is_own};
 use super::render::template_name;
 use crate::operation::set_conditions;
-
-pub(super) const READY: &str = "Ready";
-pub(super) const PROGRESSING: &str = "Progressing";
 
 pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
     let mut status = observed.request.status.clone().unwrap_or_default();
