@@ -4,7 +4,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kubevirt_api::data_volume_status::DataVolume;
 use kubevirt_api::snapshot::{VirtualMachineSnapshot, VolumeBackup};
 use kubevirt_api::template::{VirtualMachineTemplate, VirtualMachineTemplateRequest};
-use kubevirt_api::volume_snapshot::VolumeSnapshot;
 use kubevirt_api::{API_VERSION, GROUP, VirtualMachine, annotations, labels};
 use serde_json::{Map, Value, json};
 
