@@ -13,7 +13,6 @@ pub struct UnsupportedKind {
 /// All unsupported kinds.
 pub const KINDS: &[UnsupportedKind] = &[
     kind_row("plugin.kubevirt.io", "Plugin"),
-    kind_row("template.kubevirt.io", "VirtualMachineTemplateRequest"),
 ];
 
 const fn kind_row(group: &'static str, kind: &'static str) -> UnsupportedKind {

@@ -7,7 +7,7 @@
 
 use anyhow::{Context, Result};
 use futures::{Stream, StreamExt as _, stream};
-use installation::Settings;
+use installation::{Settings, registration::AGGREGATED};
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{
@@ -30,10 +30,6 @@ const VALIDATOR: &str = "virt-api-validator";
 const WEBHOOKS: [(&str, &str); 2] = [
     ("MutatingWebhookConfiguration", MUTATOR),
     ("ValidatingWebhookConfiguration", VALIDATOR),
-];
-const SERVICES: [&str; 2] = [
-    "v1.subresources.kubevirt.io",
-    "v1alpha3.subresources.kubevirt.io",
 ];
 
 /// Yields an item after each change of the webhook configurations.
@@ -70,10 +66,10 @@ pub(crate) async fn publish(
         };
         write(&api, &found, patch).await?;
     }
-    for name in SERVICES {
+    for name in services() {
         let api = api(client, "apiregistration.k8s.io", "APIService");
         let found = api
-            .get(name)
+            .get(&name)
             .await
             .with_context(|| format!("read APIService {name}"))?;
         let patch = service_patch(&found.data, &bundle);
@@ -81,6 +77,12 @@ pub(crate) async fn publish(
     }
     others.dedup();
     Ok(others)
+}
+
+/// The names of the objects that register the aggregated APIs.
+fn services() -> impl Iterator<Item = String> {
+    let all = AGGREGATED.into_iter();
+    all.flat_map(|api| api.versions.iter().map(move |one| api.service_name(one)))
 }
 
 /// The namespace of the configured service, if it is another one.

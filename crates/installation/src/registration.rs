@@ -1,4 +1,4 @@
-//! The registration of virt-api with API servers: its service, the aggregated group, the webhooks.
+//! The registration of virt-api with API servers: its service, the aggregated groups, the webhooks.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,34 @@ use crate::webhooks::{EVICT, MUTATE, SERVICE, VALIDATE, Webhook};
 
 /// The port that pods of virt-api serve on.
 pub const PORT: u16 = 8443;
-const GROUP: &str = "subresources.kubevirt.io";
-const VERSIONS: [&str; 2] = ["v1", "v1alpha3"];
+
+/// An aggregated API that virt-api serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Aggregated {
+    pub group: &'static str,
+    /// Served versions, preferred first; all serve the same.
+    pub versions: &'static [&'static str],
+}
+
+/// Verbs of VMs and VMIs.
+pub const SUBRESOURCES: Aggregated = Aggregated {
+    group: "subresources.kubevirt.io",
+    versions: &["v1", "v1alpha3"],
+};
+/// Verbs of templates of VMs.
+pub const TEMPLATE_SUBRESOURCES: Aggregated = Aggregated {
+    group: "subresources.template.kubevirt.io",
+    versions: &["v1beta1", "v1alpha1"],
+};
+/// All aggregated APIs of an installation.
+pub const AGGREGATED: [Aggregated; 2] = [SUBRESOURCES, TEMPLATE_SUBRESOURCES];
+
+impl Aggregated {
+    /// The name of the object that registers a version.
+    pub fn service_name(self, version: &str) -> String {
+        format!("{version}.{}", self.group)
+    }
+}
 
 const METRICS_SERVICE: &str = "kubevirt-prometheus-metrics";
 /// Of pods that serve metrics.
@@ -48,20 +74,22 @@ pub(crate) fn metrics_service(namespace: &str) -> Value {
     })
 }
 
-/// The aggregated group, in each version; virt-api adds its authority.
+/// The aggregated groups, in each version; virt-api adds its authority.
 pub(crate) fn api_services(namespace: &str) -> Vec<Value> {
-    let one = |version: &str| {
+    let one = |api: Aggregated, version: &str| {
         json!({
             "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-            "metadata": {"name": format!("{version}.{GROUP}")},
+            "metadata": {"name": api.service_name(version)},
             "spec": {
-                "group": GROUP, "version": version,
+                "group": api.group, "version": version,
                 "groupPriorityMinimum": 1000, "versionPriority": 15,
                 "service": {"name": SERVICE, "namespace": namespace, "port": 443},
             },
         })
     };
-    VERSIONS.map(one).to_vec()
+    let all = AGGREGATED.into_iter();
+    all.flat_map(|api| api.versions.iter().map(move |version| one(api, version)))
+        .collect()
 }
 
 /// The webhook configurations, with one `more` validating webhook; virt-api adds its authority.

@@ -81,6 +81,8 @@ pub const OBJECT_UID: &str = "instancetype.kubevirt.io/object-uid";
 pub const OBJECT_VERSION: &str = "instancetype.kubevirt.io/object-version";
 /// On instance types and preferences: vendor; metrics name only known vendors.
 pub const INSTANCETYPE_VENDOR: &str = "instancetype.kubevirt.io/vendor";
+/// On what a template request has made: its UID.
+pub const TEMPLATE_REQUEST_UID: &str = "template.kubevirt.io/RequestUID";
 /// On data sources: architecture default for the VM when unset; value: amd64, arm64, s390x.
 pub const TEMPLATE_ARCHITECTURE: &str = "template.kubevirt.io/architecture";
 /// On VMIs: ratio in force when a memory hotplug began; value: float string.

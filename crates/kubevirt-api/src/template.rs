@@ -190,3 +190,22 @@ pub struct VirtualMachineTemplateRequestStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template_ref: Option<LocalObjectReference>,
 }
+
+/// Body of the requests that fill in a template.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProcessOptions {
+    /// Kind of the body; may be left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Group and version of the body; may be left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Values by the names of their parameters; the others have their defaults or are generated.
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub parameters: BTreeMap<String, String>,
+}

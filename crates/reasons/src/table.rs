@@ -617,13 +617,13 @@ reasons! {
             "The clone exists. The name is KubeVirt's.",
             "";
         SourceDoesNotExist: NeedsChange,
-            "The VM or snapshot to clone does not exist.",
-            "Create it, or delete the clone.";
+            "The VM or snapshot to clone, or the VM to make a template of, does not exist.",
+            "Create it, or delete the clone or the request.";
         SourceVMWithBackendStorageInvalid: Permanent,
             "The VM to clone keeps state of its TPM or firmware outside of its disks, which a clone cannot get.",
             "Clone a VM without persistent TPM and firmware variables.";
         VMVolumeSnapshotsInvalid: NeedsChange,
-            "A volume of the VM to clone cannot be copied, or it is not known yet whether it can.",
+            "A volume of the VM to copy cannot be copied, or it is not known yet whether it can.",
             "Move the volumes that the message names to storage with volume snapshots, or remove them from the VM.";
         SnapshotContentInvalid: Permanent,
             "The snapshot does not have everything that the clone needs.",
@@ -658,6 +658,18 @@ reasons! {
         PVCBound: NotNeeded,
             "The claims of a clone or an export have their data; the snapshot and restore of a clone are deleted.",
             "";
+        TemplateInProgress: NotNeeded,
+            "A template is being made of a VM.",
+            "";
+        TemplateReady: NotNeeded,
+            "The template of a VM exists.",
+            "";
+        TemplateExists: Permanent,
+            "A template has the name that the request asks for.",
+            "Create another request with another `spec.templateName`, or delete the template first.";
+        TemplateNotPossible: Permanent,
+            "No template can be made of the VM as the request asks.",
+            "Correct what the message names, and create another request.";
     }
 
     Exports {

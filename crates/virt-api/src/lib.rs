@@ -1,6 +1,6 @@
-//! Admission webhooks and the aggregated API `subresources.kubevirt.io`.
+//! Admission webhooks and the aggregated APIs `subresources.kubevirt.io` and `subresources.template.kubevirt.io`.
 //!
-//! - `verbs`: operations on a running VM, one module each; routes, discovery and rights come from one
+//! - `verbs`: operations on VMs and templates, one module each; routes, discovery and rights come from one
 //!   list;
 //! - `discovery`, `openapi`: documents about the verbs, made from the same list;
 //! - `streams`: consoles and screens, connected byte by byte to the node of the guest;
@@ -30,6 +30,7 @@ mod webhooks;
 pub use self::metrics::METRICS;
 pub use cluster_view::Configuration;
 pub use exports::ExportProxy;
+pub use installation::registration::{AGGREGATED, Aggregated};
 pub use installation::webhooks::{EVICT, EVICTION_PATH, MUTATE, VALIDATE, Webhook};
 pub use settings::{FrontProxy, Settings, WebhookCallers, run};
 pub use uploads::{Signer, UploadProxy, UploadTokens};

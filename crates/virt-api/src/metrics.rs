@@ -48,7 +48,7 @@ pub(crate) async fn record_request(entry: &Entry, request: Request, next: Next) 
     let started = Instant::now();
     let response = next.run(request).await;
     let resource = match entry.object {
-        Object::Vm | Object::Vmi => entry.object.plural(),
+        Object::Vm | Object::Vmi | Object::Template => entry.object.plural(),
         Object::Namespace | Object::Cluster => "",
     };
     REQUESTS.increment([resource, entry.name, response.status().as_str()]);

@@ -34,6 +34,11 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
+    /// The object, or what is made of it, is invalid.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
+    }
+
     pub(crate) fn not_found(kind: &str, name: &str) -> Self {
         let message = format!("{kind}.kubevirt.io {name:?} not found");
         Self {

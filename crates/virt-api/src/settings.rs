@@ -150,7 +150,7 @@ fn router(shared: Shared) -> Router {
     }
     let mut subresources = Router::new();
     for entry in verbs::ALL {
-        for version in discovery::VERSIONS {
+        for version in entry.object.api().versions {
             subresources = entry.mount(subresources, version);
         }
     }

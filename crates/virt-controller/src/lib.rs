@@ -8,7 +8,8 @@
 //! `storage_profile` how they are claimed; `hotplug` brings volumes to running
 //! guests; `snapshot` copies the definition and disks of a VM, `restore` brings them back, `clone` makes another
 //! VM through both, `export` offers disks for download, `backup`
-//! copies the disks of a running guest to a claim, and `backup_restore` fills claims with them. One of several processes is active, elected by a lease.
+//! copies the disks of a running guest to a claim, and `backup_restore` fills claims with them;
+//! `template_request` makes templates of VMs. One of several processes is active, elected by a lease.
 //!
 //! **Invariants**: at most two writes to a VMI per start, none when nothing changed; every write
 //! is an apply under [`MANAGER`] that fails when its base has changed; the names of children follow
@@ -38,6 +39,7 @@ mod run;
 mod snapshot;
 mod storage_profile;
 mod subresources;
+mod template_request;
 mod tsc;
 mod view;
 mod vm;

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::wiring::Wiring;
 use crate::{
     ExportProxy, backup, clone, data_source, data_volume, export, hotplug, migration, node, pool,
-    replica_set, restore, snapshot, storage_profile, vm, vmi,
+    replica_set, restore, snapshot, storage_profile, template_request, vm, vmi,
 };
 
 const COMPONENT: &str = "virt-controller";
@@ -34,6 +34,7 @@ const REGISTER: [fn(&mut Wiring<'_>); 15] = [
     clone::register,
     export::register,
     backup::register,
+    template_request::register,
 ];
 
 /// The settings of all controllers.

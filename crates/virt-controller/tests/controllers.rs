@@ -55,6 +55,8 @@ mod snapshots;
 mod storage_profiles;
 #[path = "controllers/suspends.rs"]
 mod suspends;
+#[path = "controllers/template_requests.rs"]
+mod template_requests;
 #[path = "controllers/uploads.rs"]
 mod uploads;
 #[path = "controllers/workload_updates.rs"]

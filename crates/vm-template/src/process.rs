@@ -1,6 +1,9 @@
 //! Makes a VM of a template.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use kubevirt_api::{
     VirtualMachine,
@@ -14,6 +17,9 @@ use crate::{
     references::{named, references, whole},
     substitute::{MAX_SIZE, SubstitutionError, substitute, substitute_text},
 };
+
+/// Names of parameters of at most so many bytes are in the message about an unknown one.
+const SHOWN_NAMES: usize = 1000;
 
 /// What the user of a template gives.
 pub struct Values<'a> {
@@ -82,14 +88,16 @@ pub fn process(
 
 /// Given values that no parameter takes.
 fn unknown(template: &VirtualMachineTemplate, given: &BTreeMap<String, String>) -> Vec<Problem> {
-    let all = &template.spec.parameters;
-    let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
-    let unknown = given.keys().filter(|name| !names.contains(&name.as_str()));
+    let all = template.spec.parameters.iter();
+    let names: Vec<&str> = all.map(|one| one.name.as_str()).collect();
+    let known = match names.join(", ") {
+        known if known.is_empty() => "it has none".to_owned(),
+        known if known.len() <= SHOWN_NAMES => format!("it has {known}"),
+        _ => "spec.parameters lists them".to_owned(),
+    };
+    let names: BTreeSet<&str> = names.into_iter().collect();
+    let unknown = given.keys().filter(|name| !names.contains(name.as_str()));
     let problems = unknown.map(|name| {
-        let known = match names[..] {
-            [] => "it has none".to_owned(),
-            _ => format!("it has {}", names.join(", ")),
-        };
         let detail = format!("the template has no such parameter; {known}");
         Problem::new(format!("parameters.{name}"), detail)
     });

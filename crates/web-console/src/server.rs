@@ -18,11 +18,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     access::Access,
     assets,
+    download::{self, Download},
     explain::explain,
     forward::{self, Upstream},
     headers,
     origin::Hosts,
-    paths, respond, upload,
+    paths, respond,
+    tickets::Tickets,
+    upload,
 };
 
 /// The exchange of a link has only a link in its body.
@@ -58,6 +61,7 @@ struct Shared {
     hosts: Hosts,
     streams: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
+    tickets: Arc<Tickets<Download>>,
 }
 
 /// Serves one user on a local port, until stopped.
@@ -76,6 +80,7 @@ pub fn router(console: Console, hosts: Hosts) -> Router {
         hosts,
         streams: Arc::new(Semaphore::new(STREAMS)),
         uploads: Arc::new(Semaphore::new(UPLOADS)),
+        tickets: Arc::default(),
     })
 }
 
@@ -96,12 +101,18 @@ async fn answer(State(shared): State<Shared>, request: Request) -> Response {
     if let Some(asset) = assets::find(path) {
         return file(request.method(), asset);
     }
+    if let Some(ticket) = path.strip_prefix(download::DOWNLOAD) {
+        return Box::pin(download::serve(&shared.tickets, request.method(), ticket)).await;
+    }
     let Some(client) = access.client(request.headers()) else {
         return respond::unauthorized(access.invitation());
     };
     if let Some(subject) = path.strip_prefix(WHY) {
         let now = Time((shared.console.now)());
         return Box::pin(explain(&client, now, request.method(), subject)).await;
+    }
+    if path == download::TICKET {
+        return Box::pin(download::issue(&client, &shared.tickets, request)).await;
     }
     if path == "/console/upload" {
         let Ok(_place) = shared.uploads.try_acquire() else {

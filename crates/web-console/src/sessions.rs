@@ -92,7 +92,7 @@ impl std::fmt::Display for NoRandomness {
 
 impl std::error::Error for NoRandomness {}
 
-fn random() -> Result<String, NoRandomness> {
+pub(crate) fn random() -> Result<String, NoRandomness> {
     let mut bytes = [0; 32];
     rand::fill(&mut bytes).map_err(|_| NoRandomness)?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))

@@ -4,28 +4,22 @@
 //! Invariants: the address comes from CDI's configuration alone; the token of the upload goes there and nothing
 //! else of the browser's headers; the file is passed on as it arrives and never held.
 
-use std::{io, time::Duration};
-
 use axum::{
-    body::{Body, Bytes, to_bytes},
+    body::{Body, to_bytes},
     extract::Request,
     response::Response,
 };
 use error_chain::error_chain;
-use futures::{Stream, StreamExt as _, stream};
-use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
-use hyper_util::{
-    client::legacy::{Client as Http, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use kube::{
-    Client, Config,
+    Client,
     api::{Api, ApiResource, DynamicObject, GroupVersionKind},
-    client::ConfigExt as _,
 };
-use serving::Trust;
 
-use crate::respond;
+use crate::{
+    remote::{self, Failure, chunks},
+    respond,
+};
 
 /// The token of the upload; `Authorization` has the key of the tab.
 const TOKEN: HeaderName = HeaderName::from_static("x-upload-token");
@@ -33,11 +27,6 @@ const TOKEN: HeaderName = HeaderName::from_static("x-upload-token");
 const PATH: &str = "/v1beta1/upload";
 /// The longest answer of the proxy, in bytes.
 const ANSWER: usize = 64 << 10;
-const CONNECT: Duration = Duration::from_secs(10);
-/// Silence after which the connection is checked.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long a browser may send nothing: places for uploads are few.
-const SILENCE: Duration = Duration::from_mins(2);
 
 /// Where files are sent, and whom to trust there.
 struct Proxy {
@@ -103,19 +92,6 @@ async fn send(client: &Client, request: Request) -> Result<Response, Refusal> {
     Err(Refusal(code, message))
 }
 
-/// The chunks of a body, which ends with an error when the sender falls silent.
-fn chunks(body: Body) -> impl Stream<Item = io::Result<Bytes>> + Send {
-    stream::try_unfold(
-        body.into_data_stream(),
-        async |mut data| match tokio::time::timeout(SILENCE, data.next()).await {
-            Ok(Some(Ok(chunk))) => Ok(Some((chunk, data))),
-            Ok(None) => Ok(None),
-            Ok(Some(Err(error))) => Err(io::Error::other(error)),
-            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut)),
-        },
-    )
-}
-
 fn bearer(token: &HeaderValue) -> Option<HeaderValue> {
     let text = token.to_str().ok().filter(|text| !text.is_empty())?;
     let mut value = HeaderValue::try_from(format!("Bearer {text}")).ok()?;
@@ -162,48 +138,9 @@ async fn exchange(
     proxy: &Proxy,
     request: http::Request<Body>,
 ) -> Result<http::Response<Body>, Refusal> {
-    let refusal = |what: &str, why: String| {
-        let message = format!("{what} the upload proxy {}: {why}", proxy.url);
+    let response = remote::exchange(proxy.authority.as_deref(), request).await;
+    response.map_err(|Failure { tried, why }| {
+        let message = format!("{tried} the upload proxy {}: {why}", proxy.url);
         Refusal(StatusCode::BAD_GATEWAY, message)
-    };
-    let mut config = Config::new(Uri::from_static("https://proxy"));
-    if let Some(pem) = &proxy.authority {
-        let certificates = Trust::from_pem(pem.as_str()).certificates();
-        let certificates = certificates.map_err(|error| refusal("trust", error_chain(&error)))?;
-        let certificates = certificates.iter().map(|one| one.as_ref().to_vec());
-        config.root_cert = Some(certificates.collect());
-    }
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    connector.set_connect_timeout(Some(CONNECT));
-    // It says nothing for long while it converts a disk.
-    connector.set_keepalive(Some(KEEPALIVE));
-    let connector = config
-        .rustls_https_connector_with_connector(connector)
-        .map_err(|error| refusal("trust", error_chain(&error)))?;
-    let server = Http::builder(TokioExecutor::new()).build(connector);
-    let response = server.request(request).await;
-    let response = response.map_err(|error| refusal("reach", error_chain(&error)))?;
-    Ok(response.map(Body::new))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn silent_sender_ends_the_upload() {
-        let sent = || {
-            let chunks = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
-            stream::iter(chunks.map(Ok::<_, io::Error>))
-        };
-        let all: Vec<_> = chunks(Body::from_stream(sent())).collect().await;
-        assert_eq!(all.len(), 2);
-        assert!(all.iter().all(Result::is_ok));
-        let silent = Body::from_stream(sent().chain(stream::pending()));
-        let all: Vec<_> = chunks(silent).collect().await;
-        assert_eq!(all.len(), 3);
-        let error = all[2].as_ref().expect_err("silence");
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-    }
+    })
 }

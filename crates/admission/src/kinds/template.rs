@@ -89,12 +89,33 @@ impl Kind for VirtualMachineTemplate {
 }
 
 impl Kind for VirtualMachineTemplateRequest {
-    const RULES: &'static [Rule<Check<Self>>] = &[Rule::new(
-        "template-request.gate",
-        Subject::Template,
-        "requests for templates need the gate Template",
-        |request| requires_gate(request, GATE),
-    )];
+    const RULES: &'static [Rule<Check<Self>>] = &[
+        Rule::new(
+            "template-request.gate",
+            Subject::Template,
+            "requests for templates need the gate Template",
+            |request| requires_gate(request, GATE),
+        ),
+        Rule::new(
+            "template-request.source",
+            Subject::Template,
+            "the VM of a request is in the namespace of the request",
+            own_namespace,
+        ),
+    ];
+}
+
+/// No right permits to copy a VM of another namespace yet.
+fn own_namespace(request: &TypedRequest<'_, VirtualMachineTemplateRequest>) -> Vec<Problem> {
+    let given = &request.new.spec.virtual_machine_ref.namespace;
+    let own = &request.new.metadata.namespace;
+    if own.is_none() || given == own {
+        return Vec::new();
+    }
+    let field = "spec.virtualMachineRef.namespace";
+    let detail = "name a VM in the namespace of the request; this version makes no templates across \
+                  namespaces";
+    vec![Violation::invalid(field, detail).into()]
 }
 
 fn names(request: &Request<'_>) -> Vec<Problem> {

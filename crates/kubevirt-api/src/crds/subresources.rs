@@ -1,10 +1,11 @@
-//! Schemas of the bodies that requests to `subresources.kubevirt.io` take and return, by type.
+//! Schemas of the bodies that requests to the aggregated APIs take and return, by type.
 
 use serde_json::{Map, Value};
 
 use super::structural::{of_spec, of_status};
 use crate::{
-    backup, confidential, guest_agent, object_graph, profiler, subresource_bodies, vm_status,
+    backup, confidential, guest_agent, object_graph, profiler, subresource_bodies, template,
+    vm_status,
 };
 
 /// Types that users send, and types that components report.
@@ -32,6 +33,7 @@ pub fn schemas() -> Map<String, Value> {
         confidential::SEVSessionOptions,
         confidential::SEVSecretOptions,
         profiler::ClusterProfilerRequest,
+        template::ProcessOptions,
     ];
     let reported = of![of_status:
         guest_agent::VirtualMachineInstanceGuestAgentInfo,

@@ -129,8 +129,10 @@ pub(super) async fn virt_api(host: &Host<'_>, address: SocketAddr) -> Result<()>
     let client = host.client("ferrovirt-up");
     let bundle = STANDARD.encode(host.certificates.first().servers.pem());
     let mut objects = vec![service(), endpoints(address)];
-    let group = "subresources.kubevirt.io";
-    objects.extend(["v1", "v1alpha3"].map(|version| api_service(group, version, &bundle)));
+    for api in virt_api::AGGREGATED {
+        let versions = api.versions.iter();
+        objects.extend(versions.map(|version| api_service(api.group, version, &bundle)));
+    }
     let (group, version) = (upload::GROUP, upload::VERSION);
     objects.push(api_service(group, version, &bundle));
     objects.push(webhooks(

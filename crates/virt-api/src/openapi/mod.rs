@@ -1,4 +1,4 @@
-//! `OpenAPI` of the aggregated group, made from the list of verbs. The API server merges it into its own
+//! `OpenAPI` of the aggregated groups, made from the list of verbs. The API server merges it into its own
 //! documents.
 //!
 //! The schemas of bodies are `schemas.json`, which `cargo xtask generate` makes from the types.
@@ -7,13 +7,10 @@ mod operation;
 
 use apimachinery::openapi::{Dialect, document, index_of};
 use axum::{Json, Router, routing::get};
+use installation::registration::{AGGREGATED, Aggregated, TEMPLATE_SUBRESOURCES};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    discovery::{GROUP, VERSIONS},
-    settings::Shared,
-    verbs,
-};
+use crate::{settings::Shared, verbs};
 
 const SCHEMAS: &str = include_str!("schemas.json");
 const TITLE: &str = "Ferrovirt subresources";
@@ -22,34 +19,47 @@ pub(crate) fn mount(mut router: Router<Shared>) -> Router<Shared> {
     router = router
         .route("/openapi/v2", get(|| async { Json(v2()) }))
         .route("/openapi/v3", get(|| async { Json(v3_index()) }));
-    for version in VERSIONS {
-        let path = format!("/openapi/v3/apis/{GROUP}/{version}");
-        let v3 = get(move || async move { Json(v3(version)) });
+    for (api, version) in versions() {
+        let path = format!("/openapi/v3/apis/{}/{version}", api.group);
+        let v3 = get(move || async move { Json(v3(api, version)) });
         router = router.route(&path, v3);
     }
     router
 }
 
+/// Each version of each group.
+fn versions() -> impl Iterator<Item = (Aggregated, &'static str)> {
+    let all = AGGREGATED.into_iter();
+    all.flat_map(|api| api.versions.iter().map(move |version| (api, *version)))
+}
+
 fn v2() -> Value {
-    let all = VERSIONS.into_iter().flat_map(|v| paths(v, Dialect::V2));
+    let all = versions().flat_map(|(api, version)| paths(api, version, Dialect::V2));
     document(Dialect::V2, TITLE, &all.collect(), schemas())
 }
 
-fn v3(version: &str) -> Value {
-    let paths = paths(version, Dialect::V3).collect();
+fn v3(api: Aggregated, version: &'static str) -> Value {
+    let paths = paths(api, version, Dialect::V3).collect();
     document(Dialect::V3, TITLE, &paths, schemas())
 }
 
 fn v3_index() -> Value {
-    index_of(VERSIONS.map(|version| {
-        let path = format!("apis/{GROUP}/{version}");
-        (path, v3(version).to_string())
+    index_of(versions().map(|(api, version)| {
+        let path = format!("apis/{}/{version}", api.group);
+        (path, v3(api, version).to_string())
     }))
 }
 
 /// Each path with its operation.
-fn paths(version: &str, dialect: Dialect) -> impl Iterator<Item = (String, Value)> {
-    verbs::ALL.iter().flat_map(move |entry| {
+fn paths(
+    api: Aggregated,
+    version: &'static str,
+    dialect: Dialect,
+) -> impl Iterator<Item = (String, Value)> {
+    let of_api = verbs::ALL
+        .iter()
+        .filter(move |entry| entry.object.api() == api);
+    of_api.flat_map(move |entry| {
         let paths = entry.paths(version).into_iter();
         paths.map(move |path| {
             let item = operation::path_item(entry, version, &path, dialect);
@@ -66,8 +76,16 @@ fn name_of(name: &str) -> String {
 fn schemas() -> Map<String, Value> {
     let types: Map<String, Value> =
         serde_json::from_str(SCHEMAS).expect("the generated file is valid");
-    let untyped = ["VirtualMachine", "ObjectGraphNode"].map(|name| {
-        let what = format!("A {name} of kubevirt.io/v1.");
+    let untyped = [
+        ("VirtualMachine", "kubevirt.io/v1"),
+        ("ObjectGraphNode", "kubevirt.io/v1"),
+        (
+            "ProcessedVirtualMachineTemplate",
+            TEMPLATE_SUBRESOURCES.group,
+        ),
+    ]
+    .map(|(name, group)| {
+        let what = format!("A {name} of {group}.");
         (
             name.to_owned(),
             json!({"type": "object", "description": what}),
@@ -82,6 +100,8 @@ fn schemas() -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
+    use installation::registration::SUBRESOURCES;
+
     use super::*;
     use crate::verbs::Answer;
 
@@ -104,7 +124,11 @@ mod tests {
     fn operations_have_unique_names_and_valid_references() {
         for (document, prefix) in [
             (v2(), "#/definitions/"),
-            (v3("v1"), "#/components/schemas/"),
+            (v3(SUBRESOURCES, "v1"), "#/components/schemas/"),
+            (
+                v3(TEMPLATE_SUBRESOURCES, "v1beta1"),
+                "#/components/schemas/",
+            ),
         ] {
             let defined = match prefix {
                 "#/definitions/" => &document["definitions"],
@@ -133,6 +157,6 @@ mod tests {
         let stop =
             "/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/virtualmachines/{name}/stop";
         insta::assert_json_snapshot!("stop-v2", v2()["paths"][stop]);
-        insta::assert_json_snapshot!("stop-v3", v3("v1")["paths"][stop]);
+        insta::assert_json_snapshot!("stop-v3", v3(SUBRESOURCES, "v1")["paths"][stop]);
     }
 }

@@ -12,6 +12,7 @@ pub(super) fn path_item(entry: &Entry, version: &str, path: &str, dialect: Diale
     let method = match entry.verb {
         Verb::Get => "get",
         Verb::Update => "put",
+        Verb::Create => "post",
     };
     let names: Vec<&str> = path
         .split('/')

@@ -12,6 +12,7 @@ use kubevirt_api::subresource_bodies::{
     AddVolumeOptions, EvacuateCancelOptions, FreezeUnfreezeTimeout, MigrateOptions, PauseOptions,
     RemoveVolumeOptions, RestartOptions, StartOptions, StopOptions, UnpauseOptions,
 };
+use kubevirt_api::template::ProcessOptions;
 use kubevirt_api::vm_status::VirtualMachineMemoryDumpRequest;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -82,6 +83,12 @@ impl Options for SEVSecretOptions {
     const TYPE: Option<&'static str> = Some("SEVSecretOptions");
     /// It has no `dryRun`.
     const FIELDS: &'static [&'static str] = &["kind", "apiVersion", "header", "secret"];
+}
+
+impl Options for ProcessOptions {
+    const TYPE: Option<&'static str> = Some("ProcessOptions");
+    /// It has no `dryRun`, and metadata that clients may send.
+    const FIELDS: &'static [&'static str] = &["kind", "apiVersion", "metadata", "parameters"];
 }
 
 impl Options for NoOptions {

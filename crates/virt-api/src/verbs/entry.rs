@@ -7,6 +7,7 @@ use axum::{
     middleware::{self, Next},
     routing::MethodRouter,
 };
+use installation::registration::{Aggregated, SUBRESOURCES, TEMPLATE_SUBRESOURCES};
 
 use super::{contract::Contract, missing::Missing};
 use crate::{metrics, settings::Shared};
@@ -16,6 +17,8 @@ use crate::{metrics, settings::Shared};
 pub enum Object {
     Vm,
     Vmi,
+    /// A template of VMs.
+    Template,
     /// An object in the request, in a namespace.
     Namespace,
     Cluster,
@@ -26,6 +29,7 @@ impl Object {
         match self {
             Self::Vm => "virtualmachines",
             Self::Vmi => "virtualmachineinstances",
+            Self::Template => "virtualmachinetemplates",
             Self::Namespace => "namespaces",
             Self::Cluster => "",
         }
@@ -36,8 +40,17 @@ impl Object {
         match self {
             Self::Vm => "virtualmachine",
             Self::Vmi => "virtualmachineinstance",
+            Self::Template => "virtualmachinetemplate",
             Self::Namespace => "namespace",
             Self::Cluster => "cluster",
+        }
+    }
+
+    /// The API that serves its verbs.
+    pub const fn api(self) -> Aggregated {
+        match self {
+            Self::Template => TEMPLATE_SUBRESOURCES,
+            Self::Vm | Self::Vmi | Self::Namespace | Self::Cluster => SUBRESOURCES,
         }
     }
 }
@@ -61,6 +74,7 @@ pub enum Level {
 pub enum Verb {
     Get,
     Update,
+    Create,
 }
 
 impl Verb {
@@ -69,6 +83,7 @@ impl Verb {
         match self {
             Self::Get => "get",
             Self::Update => "update",
+            Self::Create => "create",
         }
     }
 
@@ -76,6 +91,7 @@ impl Verb {
         match self {
             Self::Get => Method::GET,
             Self::Update => Method::PUT,
+            Self::Create => Method::POST,
         }
     }
 }
@@ -116,11 +132,11 @@ impl Entry {
 
     /// The paths of the verb; parameters are in braces.
     pub fn paths(&self, version: &str) -> Vec<String> {
-        let base = format!("/apis/subresources.kubevirt.io/{version}");
+        let base = format!("/apis/{}/{version}", self.object.api().group);
         let path = match self.object {
             Object::Cluster => format!("{base}/{}", self.name),
             Object::Namespace => format!("{base}/namespaces/{{namespace}}/{}", self.name),
-            Object::Vm | Object::Vmi => format!(
+            Object::Vm | Object::Vmi | Object::Template => format!(
                 "{base}/namespaces/{{namespace}}/{}/{{name}}/{}",
                 self.object.plural(),
                 self.name
@@ -150,7 +166,9 @@ impl Entry {
     pub fn resource(&self) -> String {
         match self.object {
             Object::Namespace | Object::Cluster => self.name.to_owned(),
-            Object::Vm | Object::Vmi => format!("{}/{}", self.object.plural(), self.name),
+            Object::Vm | Object::Vmi | Object::Template => {
+                format!("{}/{}", self.object.plural(), self.name)
+            }
         }
     }
 }

@@ -125,6 +125,7 @@ impl Missing {
         let filter = match entry.verb {
             Verb::Get => MethodFilter::GET,
             Verb::Update => MethodFilter::PUT,
+            Verb::Create => MethodFilter::POST,
         };
         let answer =
             move |State(shared): State<Shared>, Path(place): Path<Place>, request: Request| {
@@ -170,7 +171,7 @@ impl Missing {
             checked.map_err(|refusal| match entry.verb {
                 // As for other reports of a guest.
                 Verb::Get => refusal.into_internal(),
-                Verb::Update => refusal.about(entry.object.singular(), name),
+                Verb::Update | Verb::Create => refusal.about(entry.object.singular(), name),
             })?;
         }
         Ok(self.refusal(entry))

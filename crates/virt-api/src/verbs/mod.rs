@@ -1,7 +1,8 @@
 //! The verbs of the subresource API.
 //!
 //! A verb is a module here and a row of [`ALL`], which has its route, discovery and right; tests compare
-//! the rows with the list of `KubeVirt`'s verbs, to which we add `usage`, `suspend` and `resume`, and with the roles of users. Verbs on a VM change the VM,
+//! the rows with the list of `KubeVirt`'s verbs, to which we add `usage`, `suspend`, `resume` and the verbs of
+//! templates, which are another project's there, and with the roles of users. Verbs on a VM change the VM,
 //! and virt-controller does the rest; verbs on a VMI are sent to its node under the same name; streams
 //! connect the caller to a device of the guest. Verbs that are not built are rows in `missing`.
 
@@ -37,6 +38,7 @@ mod softreboot;
 mod start;
 mod stop;
 mod suspend;
+mod template;
 mod unfreeze;
 mod unpause;
 mod usage;
@@ -105,4 +107,6 @@ pub static ALL: &[Entry] = &[
     profiler::START,
     profiler::STOP,
     profiler::DUMP,
+    template::PROCESS,
+    template::CREATE,
 ];

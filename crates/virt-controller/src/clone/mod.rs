@@ -35,6 +35,8 @@ use crate::view::Volumes;
 use crate::vm::Vm;
 use crate::wiring::Wiring;
 
+pub(crate) use plan::{cause, not_copyable};
+
 /// Trigger by a clone.
 const CLONE: &str = "virtualmachineclone";
 const SNAPSHOT: &str = "virtualmachinesnapshot";

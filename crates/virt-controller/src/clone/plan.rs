@@ -162,7 +162,7 @@ fn obstacle(observed: &Observed, source: &Value) -> Option<Plan> {
 }
 
 /// Volumes with a claim that a snapshot would leave out.
-fn not_copyable(source: &Target) -> Vec<String> {
+pub(crate) fn not_copyable(source: &Target) -> Vec<String> {
     let volumes = source.object.pointer("/spec/template/spec/volumes");
     let volumes = volumes.and_then(Value::as_array).into_iter().flatten();
     let with_claim = volumes.filter(|volume| claim_of(volume).is_some());
@@ -272,7 +272,7 @@ fn restoring(observed: &Observed, restore: &VirtualMachineRestore) -> Plan {
 }
 
 /// Reason and message of a condition of a helper, without the remedy; `None` if it has no message.
-fn cause(all: &[Condition], kind: &ConditionType) -> Option<Cause> {
+pub(crate) fn cause(all: &[Condition], kind: &ConditionType) -> Option<Cause> {
     let condition = all.iter().find(|one| one.type_ == *kind)?;
     let message = condition
         .message

@@ -80,7 +80,7 @@ impl TestCluster {
         .await;
     }
 
-    async fn delete_vm_and_wait(&self, name: &str) {
+    pub(crate) async fn delete_vm_and_wait(&self, name: &str) {
         self.vms()
             .delete(name, &DeleteParams::default())
             .await
@@ -98,7 +98,7 @@ impl TestCluster {
         .await;
     }
 
-    async fn claim_names(&self) -> Vec<String> {
+    pub(crate) async fn claim_names(&self) -> Vec<String> {
         let all = self.claims().list(&ListParams::default()).await.unwrap();
         all.iter().map(kube::ResourceExt::name_any).collect()
     }

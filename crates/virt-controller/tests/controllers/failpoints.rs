@@ -399,7 +399,7 @@ async fn exports_survive_a_crash_at_every_failpoint() {
 #[test]
 fn every_failpoint_has_a_scenario() {
     // Those of migrations are in migrations.rs, of volumes in hotplug.rs, and the others in snapshots.rs,
-    // restores.rs, clones.rs and backups.rs.
+    // restores.rs, clones.rs, backups.rs and template_requests.rs.
     let covered = [
         "vm/",
         "vmi/",
@@ -418,6 +418,7 @@ fn every_failpoint_has_a_scenario() {
         "export/",
         "backup/",
         "backup-restore/",
+        "template-request/",
     ]
     .map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());

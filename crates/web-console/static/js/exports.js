@@ -1,6 +1,6 @@
 // Exports: disks that are offered for download for a while.
 
-import { collection, VMS } from "./api.js";
+import { call, collection, VMS } from "./api.js";
 import { KINDS, pathOf } from "./copies.js";
 import { claims, namesIn } from "./names.js";
 import { condition } from "./parts/status.js";
@@ -56,15 +56,23 @@ export function left(time, now) {
   return hours > 0 ? `${hours} h ${minutes % 60} min` : `${minutes} min`;
 }
 
-/// The addresses of an export, from outside before inside: of each disk in each format, and of manifests.
+/// The addresses of an export, from outside before inside: of each disk in each format, and of manifests. `isFile`
+/// tells what a browser can save.
 export function linksOf({ status }) {
   const places = [["external", "From outside"], ["internal", "From pods"]];
   return places.filter(([place]) => status?.links?.[place]).map(([place, text]) => {
     const { volumes = [], manifests = [] } = status.links[place];
     const disks = volumes.flatMap(({ name, formats = [] }) =>
-      formats.map(({ format, url }) => ({ what: `${name}, ${format}`, url })));
+      formats.map(({ format, url }) => ({ what: `${name}, ${format}`, url, isFile: format !== "dir" })));
     return { text, links: [...disks, ...manifests.map(({ type, url }) => ({ what: `manifest, ${type}`, url }))] };
   });
+}
+
+/// Asks for a path from which the browser can save what an address of the export has. It works once, within a minute.
+export async function ticketFor({ metadata: { namespace, name } }, url) {
+  const body = JSON.stringify({ namespace, export: name, url });
+  const { path } = await call("POST", "/console/ticket", { body });
+  return path;
 }
 
 /// The command that downloads a disk; on a cluster without a way in it goes through the API server.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails so")]
 
 mod browser;
+mod downloads;
 mod files;
 mod serving;
 mod support;

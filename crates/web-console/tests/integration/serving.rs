@@ -1,6 +1,6 @@
 //! The server: headers, keys, origins, and the requests that it passes on.
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
@@ -11,14 +11,16 @@ use crate::support::{Environment, Outcome, Proxy, user, viewer_rights, vm};
 
 const VMS: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
 
-struct Answer {
-    code: StatusCode,
-    headers: HeaderMap,
-    body: Value,
+pub(crate) struct Answer {
+    pub(crate) code: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// Null if it is no JSON.
+    pub(crate) body: Value,
+    pub(crate) bytes: Bytes,
 }
 
 impl Environment {
-    async fn send(
+    pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,
@@ -40,11 +42,12 @@ impl Environment {
             code: parts.status,
             headers: parts.headers,
             body: serde_json::from_slice(&bytes).unwrap_or_default(),
+            bytes,
         }
     }
 
     /// The header of a tab that is signed in.
-    async fn key(&self) -> String {
+    pub(crate) async fn key(&self) -> String {
         let link = self.sessions.issue_link().unwrap();
         let body = json!({"link": link.secret()}).to_string();
         let answer = self
@@ -55,7 +58,7 @@ impl Environment {
         format!("Bearer {}", answer.body["key"].as_str().unwrap())
     }
 
-    async fn fetch(&self, path: &str) -> Answer {
+    pub(crate) async fn fetch(&self, path: &str) -> Answer {
         self.send(Method::GET, path, &[], "").await
     }
 }

@@ -3,7 +3,7 @@
 import { call } from "../api.js";
 import { nameAt } from "../copies.js";
 import { element } from "../dom.js";
-import { commandOf, exportOf, exportsOf, GROUP, linksOf, PLURAL, SOURCES } from "../exports.js";
+import { commandOf, exportOf, exportsOf, GROUP, linksOf, PLURAL, SOURCES, ticketFor } from "../exports.js";
 import { ask, inform } from "./dialog.js";
 import { guard } from "./guard.js";
 import { notify } from "./notice.js";
@@ -40,10 +40,13 @@ export function linksButton(one) {
   const { name } = one.metadata;
   const content = linksOf(one).map(({ text, links }) => [
     element("h3", {}, text),
-    element("ul", {}, links.map(({ what, url }) => element("li", {}, `${what}: `, element("code", {}, url)))),
+    element("ul", {}, links.map(({ what, url, isFile }) => element("li", {}, `${what}: `, element("code", {}, url), " ",
+      isFile && downloadButton(one, { what, url })))),
   ]);
   const command = commandOf(one);
-  const text = `Every request needs the token, which is in the Secret ${one.status?.tokenSecretRef ?? ""} under the key token.`;
+  const secret = one.status?.tokenSecretRef ?? "";
+  const text = "Download saves a file here, if you may read the token. Every other request needs the token, "
+    + `which is in the Secret ${secret} under the key token.`;
   const click = () => inform({
     title: `Links of ${name}`, text,
     content: [command && element("p", {}, "With virtctl, which finds the token by itself: ", element("code", {}, command)),
@@ -52,4 +55,23 @@ export function linksButton(one) {
   const attributes = { type: "button", "data-key": `links/${name}/${one.metadata.resourceVersion}`,
     "aria-label": `Links of ${name}`, disabled: content.length === 0, on: { click } };
   return element("button", attributes, "Links");
+}
+
+/// A button that has the browser save a file. Its errors stand beside it, as the dialog lies above everything else.
+function downloadButton(one, { what, url }) {
+  const problem = element("span", { class: "error", role: "alert" });
+  const click = async () => {
+    made.disabled = true;
+    problem.textContent = "";
+    try {
+      // An attachment leaves the page where it is; `download` keeps it there if the server has an error instead.
+      element("a", { href: await ticketFor(one, url), download: true }).click();
+    } catch (error) {
+      problem.textContent = ` ${error.message}`;
+    } finally {
+      made.disabled = false;
+    }
+  };
+  const made = element("button", { type: "button", "aria-label": `Download ${what}`, on: { click } }, "Download");
+  return [made, problem];
 }

@@ -64,7 +64,14 @@ async fn export_is_created_followed_and_deleted() {
     ] {
         browser.until_text("dialog", text).await;
     }
-    browser.click("dialog button").await;
+    // There is no token yet.
+    browser
+        .click("dialog [aria-label='Download root, gzip']")
+        .await;
+    browser
+        .until_text("dialog li [role=alert]", "read the token of the export")
+        .await;
+    browser.click("dialog form button").await;
 
     browser.click("[aria-label='Delete copy']").await;
     browser.click("dialog [value=yes]").await;
@@ -79,7 +86,11 @@ async fn export_is_created_followed_and_deleted() {
         .until("document.querySelector('#dialog-of')?.value === 'tiny'")
         .await;
     browser
-        .check_log(&["422 (Unprocessable", "400 (Bad Request)"])
+        .check_log(&[
+            "422 (Unprocessable",
+            "400 (Bad Request)",
+            "404 (Not Found)",
+        ])
         .await;
     environment.api.stop.cancel();
 }

@@ -1,0 +1,201 @@
+//! Carries out a step, and writes the status.
+
+use std::fmt::Debug;
+
+use error_chain::error_chain;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Api, Resource};
+use kubevirt_api::data_volume_status::DataVolume;
+use kubevirt_api::snapshot::VirtualMachineSnapshot;
+use kubevirt_api::template::{VirtualMachineTemplate, VirtualMachineTemplateRequest};
+use reasons::Reason;
+use reconcile::{
+    EventType, Key, ReconcileError as _, WriteError, apply_reported, create, delete, merge,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::observe::{Observed, vm_name};
+use super::plan::{Plan, Progress, Step};
+use super::{Controller, RequestError, render, status};
+use crate::MANAGER;
+use crate::operation::status_fragment;
+
+impl Controller {
+    pub(super) async fn act(
+        &self,
+        key: &Key,
+        observed: &Observed,
+        step: &Step,
+    ) -> Result<(), RequestError> {
+        let request = observed.request.as_ref();
+        match step {
+            Step::CreateSnapshot => {
+                let body = render::snapshot(request, vm_name(request));
+                let name = render::snapshot_name(request);
+                let api: Api<VirtualMachineSnapshot> = self.api(key);
+                add(&api, key, &name, &body, "the snapshot").await?;
+            }
+            Step::CreateVolume(index) => {
+                if let Some(backup) = observed.backups.get(*index) {
+                    let body = render::data_volume(request, backup);
+                    let name = render::volume_name(request, backup);
+                    let api: Api<DataVolume> = self.api(key);
+                    add(&api, key, &name, &body, "a data volume").await?;
+                }
+            }
+            Step::CreateTemplate(body) => {
+                let name = render::template_name(request);
+                let api: Api<VirtualMachineTemplate> = self.api(key);
+                add(&api, key, &name, body, "the template").await?;
+            }
+            Step::OwnVolume(index) => self.own_volume(key, observed, *index).await?,
+            Step::DeleteSnapshot => {
+                let metadata = observed.snapshot.as_ref().map(|one| &one.metadata);
+                let api: Api<VirtualMachineSnapshot> = self.api(key);
+                remove(&api, key, metadata, "the snapshot").await?;
+            }
+            Step::DeleteRequest => {
+                let api: Api<VirtualMachineTemplateRequest> = self.api(key);
+                remove(&api, key, Some(&request.metadata), "the request").await?;
+            }
+        }
+        failpoints::after(name(step));
+        Ok(())
+    }
+
+    fn api<K>(&self, key: &Key) -> Api<K>
+    where
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &key.namespace)
+    }
+
+    async fn own_volume(
+        &self,
+        key: &Key,
+        observed: &Observed,
+        index: usize,
+    ) -> Result<(), RequestError> {
+        let (Some(volume), Some(template)) = (observed.volumes.get(index), &observed.template)
+        else {
+            return Ok(());
+        };
+        let metadata = &volume.metadata;
+        let mut owners = metadata.owner_references.clone().unwrap_or_default();
+        owners.retain(|one| one.uid != render::uid(&observed.request));
+        owners.push(render::template_owner(template));
+        let body = json!({"metadata": {
+            "resourceVersion": metadata.resource_version,
+            "ownerReferences": owners,
+        }});
+        let api: Api<DataVolume> = self.api(key);
+        let written = merge(&api, MANAGER, &Key::of(volume), &body).await;
+        match written {
+            Ok(_) | Err(WriteError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(RequestError::Own(error)),
+        }
+    }
+
+    /// Returns the request if its status has changed.
+    pub(super) async fn write_status(
+        &self,
+        key: &Key,
+        observed: &Observed,
+        plan: &Plan,
+        error: Option<&RequestError>,
+    ) -> Result<Option<VirtualMachineTemplateRequest>, RequestError> {
+        let failed = error.map(|error| (error.reason(), error_chain(error)));
+        let progress = match (failed, &plan.progress) {
+            (Some(cause), Progress::Working(_)) => Progress::Working(Some(cause)),
+            (_, progress) => progress.clone(),
+        };
+        let request = observed.request.as_ref();
+        let status = status::render(observed, &progress);
+        let Some(fragment) = status_fragment(request, request.status.as_ref(), key, &status) else {
+            return Ok(None);
+        };
+        let api: Api<VirtualMachineTemplateRequest> = self.api(key);
+        match apply_reported(&api, &fragment, request, &self.recorder).await {
+            Ok(written) => {
+                failpoints::after("virt-controller/template-request/write-status");
+                self.requests.wrote(request, written.clone());
+                self.publish_progress(observed, &progress);
+                Ok(Some(written))
+            }
+            Err(WriteError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(RequestError::Status(error)),
+        }
+    }
+
+    /// Events of a status that has just been written.
+    fn publish_progress(&self, observed: &Observed, progress: &Progress) {
+        let request = observed.request.as_ref();
+        match progress {
+            Progress::Pending((reason, message)) | Progress::Failed((reason, message)) => {
+                let warning = EventType::Warning;
+                self.recorder
+                    .publish(request, warning, *reason, message.clone());
+            }
+            Progress::Succeeded => {
+                let (template, vm) = (render::template_name(request), vm_name(request));
+                let note =
+                    format!("Created VirtualMachineTemplate {template} of VirtualMachine {vm}");
+                let normal = EventType::Normal;
+                self.recorder
+                    .publish(request, normal, Reason::TemplateReady, note);
+            }
+            Progress::Working(_) | Progress::Ended => {}
+        }
+    }
+}
+
+async fn add<K>(
+    api: &Api<K>,
+    key: &Key,
+    name: &str,
+    body: &Value,
+    what: &'static str,
+) -> Result<(), RequestError>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let named = Key::new(key.namespace.as_str(), name);
+    let created = create(api, MANAGER, &named, body).await;
+    created.map_err(|source| RequestError::Create { what, source })?;
+    Ok(())
+}
+
+/// Deletes the observed object.
+async fn remove<K>(
+    api: &Api<K>,
+    key: &Key,
+    observed: Option<&ObjectMeta>,
+    what: &'static str,
+) -> Result<(), RequestError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let Some(ObjectMeta {
+        name: Some(name),
+        uid: Some(uid),
+        ..
+    }) = observed
+    else {
+        return Ok(());
+    };
+    let named = Key::new(key.namespace.as_str(), name.as_str());
+    let deleted = delete(api, &named, uid, None).await;
+    deleted.map_err(|source| RequestError::Delete { what, source })
+}
+
+fn name(step: &Step) -> &'static str {
+    match step {
+        Step::CreateSnapshot => "virt-controller/template-request/create-snapshot",
+        Step::CreateVolume(_) => "virt-controller/template-request/create-volume",
+        Step::CreateTemplate(_) => "virt-controller/template-request/create-template",
+        Step::OwnVolume(_) => "virt-controller/template-request/own-volume",
+        Step::DeleteSnapshot => "virt-controller/template-request/delete-snapshot",
+        Step::DeleteRequest => "virt-controller/template-request/delete-request",
+    }
+}

@@ -1,0 +1,251 @@
+//! Observation: everything that one step may read. Requests are rare, so all but the request itself is read from the
+//! API server.
+
+use std::sync::Arc;
+
+use cluster_view::sizes::{self, FindError};
+use defaults::{Environment, expand};
+use error_chain::error_chain;
+use instancetype::{Choice, reference};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kubevirt_api::data_volume_status::{DataVolume, DataVolumePhase};
+use kubevirt_api::instancetype::VirtualMachineInstancetypeSpec;
+use kubevirt_api::preference::VirtualMachinePreferenceSpec;
+use kubevirt_api::snapshot::{VirtualMachineSnapshot, VolumeBackup};
+use kubevirt_api::template::{VirtualMachineTemplate, VirtualMachineTemplateRequest};
+use kubevirt_api::{VirtualMachine, conditions, labels};
+use reconcile::Key;
+use serde::Deserialize as _;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::render::{snapshot_name, template_name, uid, volume_name};
+use super::{Controller, RequestError};
+use crate::restore::{Target, copied_vm};
+
+/// The types of the conditions.
+pub(super) const READY: &str = "Ready";
+pub(super) const PROGRESSING: &str = "Progressing";
+
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    pub(super) request: Arc<VirtualMachineTemplateRequest>,
+    /// The VM to copy, until there is a snapshot.
+    pub(super) source: Option<Target>,
+    pub(super) snapshot: Option<VirtualMachineSnapshot>,
+    /// The VM in the snapshot, without instance type and preference, or why they cannot be applied; `None` unless the
+    /// snapshot is ready and has it.
+    pub(super) copied: Option<Result<Value, String>>,
+    pub(super) backups: Vec<VolumeBackup>,
+    /// The data volumes of the request.
+    pub(super) volumes: Vec<DataVolume>,
+    /// The template of that name.
+    pub(super) template: Option<VirtualMachineTemplate>,
+    pub(super) now: Timestamp,
+}
+
+/// How far a request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Begun,
+    Succeeded,
+    Failed,
+}
+
+pub(super) fn stage(request: &VirtualMachineTemplateRequest) -> Stage {
+    let status = request.status.as_ref();
+    let all = status.map_or(&[][..], |status| status.conditions.as_slice());
+    if !conditions::is_false(all, &PROGRESSING.to_owned()) {
+        Stage::Begun
+    } else if conditions::is_true(all, &READY.to_owned()) {
+        Stage::Succeeded
+    } else {
+        Stage::Failed
+    }
+}
+
+/// The name of the VM to copy.
+pub(super) fn vm_name(request: &VirtualMachineTemplateRequest) -> &str {
+    let reference = &request.spec.virtual_machine_ref;
+    reference.name.as_deref().unwrap_or_default()
+}
+
+/// Whether a change of that VM may let the request begin.
+pub(super) fn waits_for_vm(request: &VirtualMachineTemplateRequest, vm: &str) -> bool {
+    vm_name(request) == vm && stage(request) == Stage::Begun
+}
+
+impl Observed {
+    /// The data volume for a disk in the snapshot.
+    pub(super) fn volume(&self, backup: &VolumeBackup) -> Option<&DataVolume> {
+        let name = volume_name(&self.request, backup);
+        let mut all = self.volumes.iter();
+        all.find(|one| one.metadata.name.as_deref() == Some(name.as_str()))
+    }
+}
+
+pub(super) fn phase(volume: &DataVolume) -> DataVolumePhase {
+    let status = volume.status.as_ref();
+    let phase = status.and_then(|status| status.phase.clone());
+    phase.unwrap_or_default()
+}
+
+fn unreadable(what: &'static str) -> impl Fn(kube::Error) -> RequestError {
+    move |error| RequestError::Read {
+        what,
+        source: Box::new(error),
+    }
+}
+
+impl Controller {
+    pub(super) async fn observe(
+        &self,
+        key: &Key,
+        request: Arc<VirtualMachineTemplateRequest>,
+    ) -> Result<Observed, RequestError> {
+        let mut observed = Observed {
+            now: self.clock.now(),
+            request,
+            ..Observed::default()
+        };
+        if observed.request.metadata.deletion_timestamp.is_some() {
+            return Ok(observed);
+        }
+        let namespace = key.namespace.as_str();
+        let snapshots = Api::<VirtualMachineSnapshot>::namespaced(self.client.clone(), namespace);
+        let snapshot = snapshots.get_opt(&snapshot_name(&observed.request)).await;
+        observed.snapshot = snapshot.map_err(unreadable("the snapshot"))?;
+        if stage(&observed.request) != Stage::Begun {
+            return Ok(observed);
+        }
+        let templates = Api::<VirtualMachineTemplate>::namespaced(self.client.clone(), namespace);
+        let template = templates.get_opt(&template_name(&observed.request)).await;
+        observed.template = template.map_err(unreadable("the template"))?;
+        observed.volumes = self.data_volumes(key, uid(&observed.request)).await?;
+        if observed.template.is_some() {
+            return Ok(observed);
+        }
+        if observed.snapshot.is_none() {
+            observed.source = self.vm(key, vm_name(&observed.request)).await?;
+        }
+        self.observe_content(key, &mut observed).await?;
+        Ok(observed)
+    }
+
+    /// The data volumes of the request; their changes trigger it.
+    async fn data_volumes(&self, key: &Key, uid: &str) -> Result<Vec<DataVolume>, RequestError> {
+        let api = Api::<DataVolume>::namespaced(self.client.clone(), &key.namespace);
+        let own = ListParams::default().labels(&format!("{}={uid}", labels::TEMPLATE_REQUEST_UID));
+        let found = match api.list(&own).await {
+            Ok(list) => list.items,
+            // The kind is not defined.
+            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            Err(error) => return Err(unreadable("the data volumes")(error)),
+        };
+        for volume in &found {
+            // Recorded as a dependency; the cache may be old.
+            drop(self.volumes.data_volumes.get(&Key::of(volume), key));
+        }
+        Ok(found)
+    }
+
+    async fn vm(&self, key: &Key, name: &str) -> Result<Option<Target>, RequestError> {
+        let kind = ApiResource::erase::<VirtualMachine>(&());
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &key.namespace, &kind);
+        let found = api.get_opt(name).await;
+        Ok(found.map_err(unreadable("the VM"))?.map(Target::of))
+    }
+
+    async fn observe_content(
+        &self,
+        key: &Key,
+        observed: &mut Observed,
+    ) -> Result<(), RequestError> {
+        let snapshot = observed.snapshot.as_ref();
+        let status = snapshot.and_then(|snapshot| snapshot.status.as_ref());
+        let ready = status.filter(|status| status.ready_to_use == Some(true));
+        let Some(content) = ready.and_then(|one| one.virtual_machine_snapshot_content_name.clone())
+        else {
+            return Ok(());
+        };
+        let copied = copied_vm(&self.client, &key.namespace, &content).await;
+        let Some((vm, backups)) = copied.map_err(unreadable("the content"))? else {
+            return Ok(());
+        };
+        if vm.is_null() {
+            return Ok(());
+        }
+        observed.backups = backups;
+        observed.copied = Some(self.expanded(key, observed.now, &vm).await?);
+        Ok(())
+    }
+
+    /// The VM with its instance type and preference applied.
+    async fn expanded(
+        &self,
+        key: &Key,
+        now: Timestamp,
+        vm: &Value,
+    ) -> Result<Result<Value, String>, RequestError> {
+        let read = match VirtualMachine::deserialize(vm) {
+            Ok(read) => read,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let status = read.status.unwrap_or_default();
+        let size = reference::instancetype(
+            read.spec.instancetype.as_ref(),
+            status.instancetype_ref.as_ref(),
+        );
+        let preference = reference::preference(
+            read.spec.preference.as_ref(),
+            status.preference_ref.as_ref(),
+        );
+        let size = match self
+            .spec::<VirtualMachineInstancetypeSpec>(key, size)
+            .await?
+        {
+            Ok(size) => size,
+            Err(message) => return Ok(Err(message)),
+        };
+        let preference = self.spec::<VirtualMachinePreferenceSpec>(key, preference);
+        let preference = match preference.await? {
+            Ok(preference) => preference,
+            Err(message) => return Ok(Err(message)),
+        };
+        let choice = Choice {
+            instancetype: size.as_ref(),
+            preference: preference.as_ref(),
+        };
+        let env = Environment {
+            now: &Time(now),
+            new_uuid: &Uuid::new_v4,
+        };
+        let expanded = expand(vm, choice, &self.cluster.now(), env);
+        Ok(expanded.map_err(|violations| {
+            let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            all.join("; ")
+        }))
+    }
+
+    async fn spec<T: DeserializeOwned>(
+        &self,
+        key: &Key,
+        reference: Option<reference::Reference>,
+    ) -> Result<Result<Option<T>, String>, RequestError> {
+        let Some(reference) = reference else {
+            return Ok(Ok(None));
+        };
+        match sizes::find(&self.client, &key.namespace, &reference).await {
+            Ok(found) => Ok(Ok(Some(found.spec))),
+            Err(FindError::Unavailable { source, .. }) => Err(RequestError::Read {
+                what: "the instance type or preference",
+                source,
+            }),
+            Err(error) => Ok(Err(error_chain(&error))),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Pure planning: maps the observed state to the next step, and to the state that users see.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use kubevirt_api::data_volume_status::{DataVolume, DataVolumePhase};
+use kubevirt_api::snapshot::{ConditionType, VirtualMachineSnapshot, VirtualMachineSnapshotPhase};
+use kubevirt_api::template::VirtualMachineTemplate;
+use kubevirt_api::{conditions, labels};
+use reasons::Reason;
+use serde_json::Value;
+
+use super::observe::{Observed, READY, Stage, phase, stage, vm_name};
+use super::render::{self, snapshot_name, template_name, uid, volume_name};
+use crate::clone::{cause, not_copyable};
+use crate::operation;
+use crate::restore::shared_claims;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Step {
+    CreateSnapshot,
+    /// For a disk in the snapshot.
+    CreateVolume(usize),
+    CreateTemplate(Box<Value>),
+    /// Gives a data volume of the request to the template.
+    OwnVolume(usize),
+    DeleteSnapshot,
+    DeleteRequest,
+}
+
+/// A reason and what happened.
+pub(super) type Cause = (Reason, String);
+
+/// What users see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Nothing is done yet.
+    Pending(Cause),
+    /// With what a helper waits for.
+    Working(Option<Cause>),
+    Succeeded,
+    Failed(Cause),
+    /// Shown already.
+    Ended,
+}
+
+pub(super) type Plan = operation::Plan<Step, Progress>;
+
+pub(super) fn plan(observed: &Observed) -> Plan {
+    if observed.request.metadata.deletion_timestamp.is_some() {
+        // The helpers go with the request.
+        return Plan::state(Progress::Ended);
+    }
+    let ended = stage(&observed.request);
+    if ended == Stage::Begun {
+        return progress(observed);
+    }
+    let snapshot = observed.snapshot.as_ref();
+    if snapshot.is_some_and(|one| one.metadata.deletion_timestamp.is_none()) {
+        return Plan::step(Step::DeleteSnapshot, Progress::Ended);
+    }
+    match left(observed).filter(|_| ended == Stage::Succeeded) {
+        None => Plan::state(Progress::Ended),
+        Some(left) if left.is_zero() => Plan::step(Step::DeleteRequest, Progress::Ended),
+        left => Plan {
+            requeue_in: left,
+            ..Plan::state(Progress::Ended)
+        },
+    }
+}
+
+/// The time until a request that has ended is deleted.
+fn left(observed: &Observed) -> Option<Duration> {
+    let ttl = observed.request.spec.ttl_seconds_after_finished?;
+    let status = observed.request.status.as_ref()?;
+    let ready = conditions::find(&status.conditions, &READY.to_owned())?;
+    let age = observed.now.duration_since(ready.last_transition_time.0);
+    let left = SignedDuration::from_secs(i64::from(ttl)).saturating_sub(age);
+    Some(Duration::try_from(left).unwrap_or_default())
+}
+
+fn failed(reason: Reason, message: impl Into<String>) -> Plan {
+    Plan::state(Progress::Failed((reason, message.into())))
+}
+
+fn impossible(message: impl Into<String>) -> Plan {
+    failed(Reason::TemplateNotPossible, message)
+}
+
+fn pending(reason: Reason, message: impl Into<String>) -> Plan {
+    Plan::state(Progress::Pending((reason, message.into())))
+}
+
+fn progress(observed: &Observed) -> Plan {
+    let request = &observed.request;
+    let reference = &request.spec.virtual_machine_ref;
+    if reference.namespace != request.metadata.namespace {
+        return impossible(
+            "spec.virtualMachineRef.namespace: the VM must be in the namespace of the request",
+        );
+    }
+    if let Some(template) = &observed.template {
+        return of_template(observed, template);
+    }
+    match &observed.snapshot {
+        Some(snapshot) => of_snapshot(observed, snapshot),
+        None if !observed.volumes.is_empty() => {
+            let name = snapshot_name(request);
+            impossible(format!(
+                "VirtualMachineSnapshot {name} was deleted before the template had its data"
+            ))
+        }
+        None => begin(observed),
+    }
+}
+
+/// Whether the request has made the template.
+pub(super) fn is_own(observed: &Observed, template: &VirtualMachineTemplate) -> bool {
+    let all = template.metadata.labels.as_ref();
+    let made_by = all.and_then(|all| all.get(labels::TEMPLATE_REQUEST_UID));
+    made_by.is_some_and(|made_by| made_by == uid(&observed.request))
+}
+
+fn of_template(observed: &Observed, template: &VirtualMachineTemplate) -> Plan {
+    if !is_own(observed, template) {
+        let name = template_name(&observed.request);
+        let message = format!("VirtualMachineTemplate {name} exists already");
+        return failed(Reason::TemplateExists, message);
+    }
+    let owner = template.metadata.uid.as_deref().unwrap_or_default();
+    let mut volumes = observed.volumes.iter();
+    match volumes.position(|volume| !belongs_to(volume, owner)) {
+        Some(index) => Plan::step(Step::OwnVolume(index), Progress::Working(None)),
+        None => Plan::state(Progress::Succeeded),
+    }
+}
+
+fn belongs_to(volume: &DataVolume, owner: &str) -> bool {
+    let all = volume.metadata.owner_references.as_deref();
+    all.is_some_and(|all| all.iter().any(|one| one.uid == owner))
+}
+
+/// The first step.
+fn begin(observed: &Observed) -> Plan {
+    let name = vm_name(&observed.request);
+    let Some(source) = &observed.source else {
+        let message = format!("VirtualMachine {name} does not exist");
+        return pending(Reason::SourceDoesNotExist, message);
+    };
+    if !source.object["metadata"]["deletionTimestamp"].is_null() {
+        let message = format!("VirtualMachine {name} is being deleted");
+        return pending(Reason::SourceDoesNotExist, message);
+    }
+    let not_copyable = not_copyable(source);
+    if !not_copyable.is_empty() {
+        return pending(Reason::VMVolumeSnapshotsInvalid, not_copyable.join("; "));
+    }
+    Plan::step(Step::CreateSnapshot, Progress::Working(None))
+}
+
+/// There is a snapshot, and no template yet.
+fn of_snapshot(observed: &Observed, snapshot: &VirtualMachineSnapshot) -> Plan {
+    let name = snapshot_name(&observed.request);
+    let status = snapshot.status.as_ref();
+    let all = status.map_or(&[][..], |status| status.conditions.as_slice());
+    if snapshot.metadata.deletion_timestamp.is_some() {
+        return impossible(format!("VirtualMachineSnapshot {name} is being deleted"));
+    }
+    let phase = status.and_then(|status| status.phase.as_ref());
+    if phase == Some(&VirtualMachineSnapshotPhase::Failed) {
+        let cause = cause(all, &ConditionType::Failure);
+        let message = cause.map(|(_, message)| message).unwrap_or_default();
+        return impossible(format!(
+            "VirtualMachineSnapshot {name} has failed: {message}"
+        ));
+    }
+    if status.and_then(|status| status.ready_to_use) != Some(true) {
+        return Plan::state(Progress::Working(cause(all, &ConditionType::Ready)));
+    }
+    match &observed.copied {
+        None => impossible(format!(
+            "the content of VirtualMachineSnapshot {name} is gone"
+        )),
+        Some(Err(message)) => impossible(format!("expand the VM: {message}")),
+        Some(Ok(vm)) => of_content(observed, vm),
+    }
+}
+
+/// The snapshot is ready.
+fn of_content(observed: &Observed, vm: &Value) -> Plan {
+    let template = match render::template(&observed.request, vm, &observed.backups) {
+        Ok(template) => template,
+        Err(message) => return impossible(message),
+    };
+    let shared = shared_claims(vm, &template["spec"]["virtualMachine"]);
+    if !shared.is_empty() {
+        let names = shared.join(", ");
+        return impossible(format!("the claims {names} are not in the snapshot"));
+    }
+    let mut unfilled = Vec::new();
+    for (index, backup) in observed.backups.iter().enumerate() {
+        let name = volume_name(&observed.request, backup);
+        let Some(volume) = observed.volume(backup) else {
+            let step = Step::CreateVolume(index);
+            return Plan::step(step, Progress::Working(None));
+        };
+        match phase(volume) {
+            DataVolumePhase::Succeeded => {}
+            DataVolumePhase::Failed => {
+                return impossible(format!("data volume {name} has failed"));
+            }
+            _ => unfilled.push(name),
+        }
+    }
+    if unfilled.is_empty() {
+        let step = Step::CreateTemplate(Box::new(template));
+        return Plan::step(step, Progress::Working(None));
+    }
+    let message = format!("the data volumes {} get their data", unfilled.join(", "));
+    let cause = (Reason::TemplateInProgress, message);
+    Plan::state(Progress::Working(Some(cause)))
+}

@@ -1,0 +1,242 @@
+//! Templates of VMs; the tests act as the storage driver and as the importer.
+
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams};
+use kubevirt_api::template::{
+    VirtualMachineTemplate, VirtualMachineTemplateRequest, VirtualMachineTemplateRequestStatus,
+};
+use serde_json::{Value, json};
+
+use super::cluster::{NAMESPACE, TestCluster};
+use super::snapshots::with_storage;
+
+impl TestCluster {
+    fn template_requests(&self) -> Api<VirtualMachineTemplateRequest> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    fn templates(&self) -> Api<VirtualMachineTemplate> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// For a template `golden` of VM `a`.
+    async fn request_template(&self, name: &str, more: Value) {
+        let mut spec = json!({
+            "virtualMachineRef": {"namespace": NAMESPACE, "name": "a"},
+            "templateName": "golden",
+            "templateLabels": {"team": "web"},
+        });
+        for (field, value) in more.as_object().unwrap() {
+            spec[field] = value.clone();
+        }
+        let request = json!({
+            "apiVersion": "template.kubevirt.io/v1alpha1", "kind": "VirtualMachineTemplateRequest",
+            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
+        });
+        self.create(request).await;
+    }
+
+    async fn request_status(&self, name: &str) -> VirtualMachineTemplateRequestStatus {
+        let request = self.template_requests().get(name).await.unwrap();
+        request.status.unwrap_or_default()
+    }
+
+    async fn wait_for_request_reason(&self, name: &str, reason: &str) {
+        self.wait_until(&format!("request {name}: {reason}"), async || {
+            let conditions = self.request_status(name).await.conditions;
+            conditions.iter().any(|one| one.reason == reason)
+        })
+        .await;
+    }
+
+    /// The names of the data volumes of requests.
+    async fn request_volumes(&self) -> Vec<String> {
+        let all = self.data_volumes().list(&ListParams::default()).await;
+        all.unwrap()
+            .iter()
+            .map(kube::ResourceExt::name_any)
+            .collect()
+    }
+
+    /// As the importer does.
+    async fn fill_request_volume(&self) {
+        self.wait_until("there is a data volume", async || {
+            self.request_volumes().await.len() == 1
+        })
+        .await;
+        for name in self.request_volumes().await {
+            self.set_data_volume_phase(&name, "Succeeded").await;
+        }
+    }
+
+    async fn delete_template(&self, what: &str) {
+        let now = DeleteParams::default();
+        self.templates().delete("golden", &now).await.unwrap();
+        self.wait_until(&format!("{what}: the data volume is gone"), async || {
+            self.request_volumes().await.is_empty()
+        })
+        .await;
+    }
+
+    async fn wait_for_no_snapshot(&self) {
+        self.wait_until("the snapshot is gone", async || {
+            let all = self.snapshots().list(&ListParams::default()).await;
+            all.unwrap().items.is_empty()
+        })
+        .await;
+    }
+}
+
+async fn with_importer() -> TestCluster {
+    let cluster = with_storage().await;
+    cluster.install_importer().await;
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn template_of_a_running_vm_copies_its_disk() {
+    let cluster = with_importer().await;
+    cluster.request_template("r", json!({})).await;
+    cluster
+        .wait_for_request_reason("r", "SourceDoesNotExist")
+        .await;
+    cluster.run_vm_on_a_disk().await;
+    let guest = cluster.vmis().get("a").await.unwrap().uid();
+    cluster.fill_request_volume().await;
+    cluster.wait_for_request_reason("r", "TemplateReady").await;
+    let status = cluster.request_status("r").await;
+    let states: Vec<_> = status
+        .conditions
+        .iter()
+        .map(|one| (one.type_.as_str(), one.status.as_str()))
+        .collect();
+    assert_eq!(states, [("Progressing", "False"), ("Ready", "True")]);
+    assert_eq!(status.template_ref.unwrap().name, "golden");
+    let template = cluster.templates().get("golden").await.unwrap();
+    let request = cluster.template_requests().get("r").await.unwrap();
+    assert_eq!(template.labels()["team"], "web");
+    assert_eq!(
+        template.labels().get("template.kubevirt.io/RequestUID"),
+        request.uid().as_ref()
+    );
+    let vm = &template.spec.virtual_machine.0;
+    assert_eq!(vm["metadata"]["name"], "${NAME}");
+    let volumes = cluster.request_volumes().await;
+    let [volume] = &volumes[..] else {
+        panic!("not one data volume: {volumes:?}");
+    };
+    let copied = &vm["spec"]["dataVolumeTemplates"][0];
+    assert_eq!(copied["metadata"]["name"], "${NAME}-data");
+    assert_eq!(copied["spec"]["source"]["pvc"]["name"], volume.as_str());
+    let volume = cluster.data_volumes().get(volume).await.unwrap();
+    let owners: Vec<_> = volume
+        .owner_references()
+        .iter()
+        .map(|one| &one.uid)
+        .collect();
+    assert_eq!(owners, [template.metadata.uid.as_ref().unwrap()]);
+    cluster.wait_for_no_snapshot().await;
+    // The source runs on.
+    assert_eq!(cluster.vmis().get("a").await.unwrap().uid(), guest);
+    cluster.wait_for_unlocked("a").await;
+    cluster.request_template("again", json!({})).await;
+    cluster
+        .wait_for_request_reason("again", "TemplateExists")
+        .await;
+    cluster.delete_template("in the end").await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_that_cannot_be_carried_out_leaves_nothing() {
+    let cluster = with_importer().await;
+    cluster.run_vm_on_a_disk().await;
+    let other = json!({"virtualMachineRef": {"namespace": "other", "name": "a"}});
+    cluster.request_template("r", other).await;
+    cluster
+        .wait_for_request_reason("r", "TemplateNotPossible")
+        .await;
+    assert!(cluster.request_volumes().await.is_empty());
+    // The importer fails.
+    cluster.request_template("failing", json!({})).await;
+    cluster
+        .wait_until("there is a data volume", async || {
+            cluster.request_volumes().await.len() == 1
+        })
+        .await;
+    for name in cluster.request_volumes().await {
+        cluster.set_data_volume_phase(&name, "Failed").await;
+    }
+    cluster
+        .wait_for_request_reason("failing", "TemplateNotPossible")
+        .await;
+    cluster.wait_for_no_snapshot().await;
+    let now = DeleteParams::default();
+    cluster
+        .template_requests()
+        .delete("failing", &now)
+        .await
+        .unwrap();
+    cluster
+        .wait_until("the data volume is gone", async || {
+            cluster.request_volumes().await.is_empty()
+        })
+        .await;
+    let template = cluster.templates().get_opt("golden").await.unwrap();
+    assert!(template.is_none());
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_is_deleted_after_its_time_and_the_template_stays() {
+    let cluster = with_importer().await;
+    cluster.run_vm_on_a_disk().await;
+    let short = json!({"ttlSecondsAfterFinished": 60});
+    cluster.request_template("r", short).await;
+    cluster.fill_request_volume().await;
+    cluster.wait_for_request_reason("r", "TemplateReady").await;
+    cluster.advance(Duration::from_secs(90)).await;
+    let request = cluster.template_requests().get_opt("r").await.unwrap();
+    assert!(request.is_none());
+    cluster.templates().get("golden").await.unwrap();
+    assert_eq!(cluster.request_volumes().await.len(), 1);
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn template_requests_survive_a_crash_at_every_failpoint() {
+    let mut cluster = with_importer().await;
+    let own = |name: &&str| name.starts_with("virt-controller/template-request/");
+    for name in ::failpoints::NAMES.lines().filter(own) {
+        cluster.run_vm_on_a_disk().await;
+        cluster.crash_after(name);
+        let at_once = json!({"ttlSecondsAfterFinished": 0});
+        cluster.request_template("r", at_once).await;
+        cluster.fill_request_volume().await;
+        cluster
+            .wait_until(&format!("{name}: the request is gone"), async || {
+                let request = cluster.template_requests().get_opt("r").await;
+                request.unwrap().is_none()
+            })
+            .await;
+        cluster.wait_for_no_snapshot().await;
+        assert_eq!(cluster.request_volumes().await.len(), 1, "{name}");
+        cluster.delete_template(name).await;
+        assert!(
+            !cluster.is_crash_pending(),
+            "failpoint {name} was not reached"
+        );
+        cluster.delete_vm_and_wait("a").await;
+        let now = DeleteParams::default();
+        cluster.claims().delete("data", &now).await.unwrap();
+        cluster
+            .wait_until(&format!("{name}: nothing is left"), async || {
+                cluster.claim_names().await.is_empty()
+            })
+            .await;
+        cluster.delete_contents().await;
+    }
+    cluster.end().await;
+}
