@@ -22,7 +22,8 @@ use kubevirt_api::{
 };
 use launcher_channel::{Credential, GuestPlan};
 use model::{
-    BindingPlugin, BindingPlugins, Propagation, SAVED_STATE_VOLUME, Supported, VolumeSource, paths,
+    Binding, BindingPlugin, BindingPlugins, LinkState, Propagation, SAVED_STATE_VOLUME, Supported,
+    VolumeSource, paths,
 };
 use net_plan::{Observed, PodInterface};
 use rustix::fs::{Mode, OFlags};
@@ -84,6 +85,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     let filesystems = file_servers::of(&guest, pod)?;
     let attached = Attached::of(pod);
     let plugins = BindingPlugin::all(settings);
+    let refreshed_links = refreshed_links(&guest, &plugins);
     let network = plumb(&guest, attached.primary(), plugins, &peer).await?;
     failpoints::after("virt-handler/prepare/plumb");
     let private = pods_dir.open(pod_uid, "private")?;
@@ -141,6 +143,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         separate_cpus: domain_xml::separate_cpus(&input)?,
         metrics: metrics::of(&guest, node)?,
         hooks: hooks::of(vmi, pod),
+        refreshed_links,
         restore: restored_from(&guest),
         grace_seconds: u64::try_from(grace_seconds(vmi)).unwrap_or(0),
     };
@@ -194,6 +197,21 @@ fn restored_from(guest: &Supported<'_>) -> Option<String> {
     let volume = guest.volume(SAVED_STATE_VOLUME)?;
     let is_saved = matches!(volume.source, VolumeSource::SavedState(_));
     is_saved.then(|| paths::disk_directory(volume.name))
+}
+
+/// The interfaces whose binding has the guest ask for its address again in another pod.
+fn refreshed_links(guest: &Supported<'_>, plugins: &BindingPlugins) -> Vec<String> {
+    let interfaces = guest.plugged_interfaces();
+    let refreshed = interfaces.filter(|interface| match interface.binding {
+        Binding::Plugin(used) => {
+            let plugin = plugins.get(&used.name);
+            interface.link == LinkState::Up && plugin.is_some_and(|plugin| plugin.refreshes_link)
+        }
+        _ => false,
+    });
+    refreshed
+        .map(|interface| interface.name().to_owned())
+        .collect()
 }
 
 /// What the guest agent sets; the rest is in the seed.
