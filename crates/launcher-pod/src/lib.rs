@@ -1,6 +1,6 @@
 //! From a VMI to the pod it runs in.
 //!
-//! Pure. One container, and no sidecars but the hooks of the tenant: images of container disks are image
+//! Pure. One container, and no sidecars but the hooks of the tenant and of network bindings: images of container disks are image
 //! volumes, the guest's log is a file that QEMU writes, shared filesystems are served from inside. Only
 //! where the cluster has no image volumes do init containers copy the disks.
 //!

@@ -221,9 +221,9 @@ fn bindings() -> BTreeMap<String, InterfaceBindingPlugin> {
     let tap = json!({ "domainAttachmentType": "managedTap" });
     let sidecar = json!({ "sidecarImage": "registry.example/binding:1" });
     let all = [
-        ("bypass", &tap),
         ("by-sidecar", &sidecar),
         ("fast", &sidecar),
+        ("layer2", &tap),
         ("slow", &sidecar),
         ("tapped", &tap),
     ];
