@@ -117,6 +117,9 @@ fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, 
         LAST_APPLIED,
         annotations::LATEST_OBSERVED_API_VERSION,
         annotations::STORAGE_OBSERVED_API_VERSION,
+        // Of the network plugin and its readers alone.
+        annotations::DEVICE_NETWORKS,
+        annotations::NETWORK_INFO,
     ] {
         all.remove(bookkeeping);
     }

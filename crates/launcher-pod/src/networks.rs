@@ -51,6 +51,12 @@ pub(crate) fn annotations(input: &Input<'_>) -> Result<BTreeMap<String, String>,
         let name = default.network_name.clone();
         all.insert(annotations::MULTUS_DEFAULT_NETWORK.to_owned(), name);
     }
+    let read = device_networks(input);
+    if !read.is_empty() {
+        let text = serde_json::to_string(&read)
+            .map_err(|error| PodError::invalid("spec.networks", &error))?;
+        all.insert(annotations::DEVICE_NETWORKS.to_owned(), text);
+    }
     let mut interfaces = input.guest.plugged_interfaces();
     if interfaces.any(|interface| interface.binding == Binding::Masquerade) {
         for key in [
@@ -65,11 +71,19 @@ pub(crate) fn annotations(input: &Input<'_>) -> Result<BTreeMap<String, String>,
 
 /// Whether a process in the pod reads which devices its networks have.
 pub(crate) fn needs_device_info(input: &Input<'_>) -> bool {
-    input.guest.plugged_interfaces().any(|interface| {
+    let mut interfaces = input.guest.plugged_interfaces();
+    interfaces.any(|interface| interface.binding == Binding::Sriov)
+        || !device_networks(input).is_empty()
+}
+
+/// The networks whose devices the sidecars of their bindings read.
+fn device_networks<'a>(input: &Input<'a>) -> Vec<&'a str> {
+    let interfaces = input.guest.plugged_interfaces();
+    let read = interfaces.filter(|interface| {
         let plugin = plugin_of(input, interface);
-        interface.binding == Binding::Sriov
-            || plugin.is_some_and(|plugin| plugin.downward_api.is_some())
-    })
+        plugin.is_some_and(|plugin| plugin.downward_api.is_some())
+    });
+    read.map(Interface::name).collect()
 }
 
 /// The registered bindings that the guest uses, by name.
