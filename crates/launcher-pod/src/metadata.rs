@@ -117,7 +117,8 @@ fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, 
         LAST_APPLIED,
         annotations::LATEST_OBSERVED_API_VERSION,
         annotations::STORAGE_OBSERVED_API_VERSION,
-        // Of the network plugin and its readers alone.
+        // What the network plugin reports of the pod, which no tenant may forge.
+        annotations::CNI_NETWORK_STATUS,
         annotations::DEVICE_NETWORKS,
         annotations::NETWORK_INFO,
     ] {
