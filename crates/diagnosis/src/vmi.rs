@@ -44,6 +44,8 @@ pub(crate) const NETWORK: &[Reason] = &[
     Reason::NetworkDefinitionNotSupported,
     Reason::NetworkNotJoined,
     Reason::NetworkNotAttached,
+    Reason::NetworkBindingNotRegistered,
+    Reason::NetworkBindingWithoutTap,
     Reason::BadNetworkCidr,
     Reason::BadMacAddress,
     Reason::BadPort,

@@ -50,8 +50,16 @@ pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Vec<Interface<'a>>, RenderErro
     let interfaces = input.guest.plugged_interfaces();
     interfaces
         .filter(|interface| interface.binding != Binding::Sriov)
+        .filter(|interface| !is_of_sidecar(input, interface))
         .map(|interface| resolve(input, *interface))
         .collect()
+}
+
+/// Whether the sidecar of a registered binding adds the interface to the domain. For the other bindings there is a tap.
+fn is_of_sidecar(input: &Input<'_>, interface: &model::Interface<'_>) -> bool {
+    let mut facts = input.facts.interfaces.iter();
+    matches!(interface.binding, Binding::Plugin(_))
+        && facts.all(|facts| facts.name != interface.name())
 }
 
 fn resolve<'a>(
@@ -63,10 +71,8 @@ fn resolve<'a>(
             let problem = "passt connects virtio interfaces only; leave it out";
             return Err(RenderError::invalid(interface.field("model"), problem));
         }
-        Binding::Masquerade | Binding::Bridge | Binding::Passt => {}
-        Binding::Plugin(_) | Binding::Withdrawn(_) => {
-            return Err(Unsupported::binding(&interface).into());
-        }
+        Binding::Masquerade | Binding::Bridge | Binding::Passt | Binding::Plugin(_) => {}
+        Binding::Withdrawn(_) => return Err(Unsupported::binding(&interface).into()),
         Binding::Sriov | Binding::Missing => {
             return Err(RenderError::missing(interface.field("masquerade")));
         }

@@ -127,19 +127,27 @@ fn volume(mode: Mode) -> VolumeFacts {
     }
 }
 
-/// Each interface of the VMI has a tap and an address of its own.
+/// A registered binding whose sidecar adds the interface to the domain.
+const BY_SIDECAR: &str = "by-sidecar";
+
+/// Each interface of the VMI has a tap and an address of its own, unless a sidecar makes it.
 fn interfaces(vmi: &VirtualMachineInstance) -> Vec<InterfaceFacts> {
     let all = vmi.spec.domain.devices.interfaces.iter().enumerate();
-    all.map(|(index, interface)| InterfaceFacts {
-        name: interface.name.clone(),
-        tap: json!(interface)
-            .get("passtBinding")
-            .is_none_or(Value::is_null)
-            .then(|| format!("tap{index}")),
-        mac: format!("12:81:b8:38:4f:5{index}"),
-        mtu: 1500,
-    })
-    .collect()
+    let plumbed = all.filter(|(_, interface)| {
+        let binding = interface.binding.as_ref();
+        binding.is_none_or(|binding| binding.name != BY_SIDECAR)
+    });
+    plumbed
+        .map(|(index, interface)| InterfaceFacts {
+            name: interface.name.clone(),
+            tap: json!(interface)
+                .get("passtBinding")
+                .is_none_or(Value::is_null)
+                .then(|| format!("tap{index}")),
+            mac: format!("12:81:b8:38:4f:5{index}"),
+            mtu: 1500,
+        })
+        .collect()
 }
 
 /// Each SR-IOV interface of the VMI has a device.

@@ -17,6 +17,8 @@ pub const CLAIMS: &str = "ferrovirt.io/claims";
 /// On launcher pods that a guest moves to: the processors and the memory that the pod was made for, as
 /// `vcpus=COUNT,memory=BYTES`.
 pub const GUEST_SIZE: &str = "ferrovirt.io/guest-size";
+/// On launcher pods: the networks whose devices a sidecar of a network binding reads; value: JSON list of names.
+pub const DEVICE_NETWORKS: &str = "ferrovirt.io/device-networks";
 /// On VMIs: generation of the VM they were started from.
 pub const VM_GENERATION: &str = "kubevirt.io/vm-generation";
 /// First write of a controller on an object: the API version it used.

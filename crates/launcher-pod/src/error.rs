@@ -14,6 +14,11 @@ pub enum PodError {
     UnknownClaim { field: String, claim: String },
     #[error("{field}: the cluster does not permit the device {device}")]
     ForbiddenDevice { field: String, device: String },
+    #[error(
+        "{field}: the cluster has no network binding {binding:?}; use one that the KubeVirt object registers in \
+         spec.configuration.network.binding"
+    )]
+    UnknownBinding { field: String, binding: String },
 }
 
 impl PodError {
@@ -24,12 +29,16 @@ impl PodError {
             Self::Missing { .. } => Reason::MissingField,
             Self::UnknownClaim { .. } => Reason::UnknownClaim,
             Self::ForbiddenDevice { .. } => Reason::HostDeviceNotPermitted,
+            Self::UnknownBinding { .. } => Reason::NetworkBindingNotRegistered,
         }
     }
 
-    /// Whether the cause is a missing object that may still appear, and not the VMI itself.
+    /// Whether the cause is a missing object or setting that may still appear, and not the VMI itself.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::UnknownClaim { .. })
+        matches!(
+            self,
+            Self::UnknownClaim { .. } | Self::UnknownBinding { .. }
+        )
     }
 
     pub(crate) fn missing(field: impl Into<String>) -> Self {

@@ -1,4 +1,5 @@
-//! Hook sidecars: containers of the tenant that may change the guest before it starts.
+//! Hook sidecars: containers that may change the guest before it starts. The tenant names some in an annotation; the
+//! others belong to network bindings that the administrator registered.
 //!
 //! They are init containers that keep running, so that a sidecar which dies is started again, and the pod ends with
 //! its guest whether or not a sidecar does.
@@ -14,8 +15,8 @@ use kubevirt_api::annotations;
 use model::{HookClaim, HookScript, HookSidecar, paths};
 
 use crate::container;
-use crate::volumes::{Storage, claim, empty_dir, mount, sub_path};
-use crate::{Input, PodError, guest, security};
+use crate::volumes::{Storage, claim, empty_dir, mount, read_only, sub_path};
+use crate::{Input, PodError, guest, networks, security};
 
 const SOCKETS_VOLUME: &str = "hook-sidecar-sockets";
 /// Runs the scripts of a sidecar without an image.
@@ -24,23 +25,65 @@ const EXECUTABLE: i32 = 0o755;
 /// Where the pod or its namespace needs limits; those of `KubeVirt`.
 const BOUNDED: [(&str, &str); 2] = [("cpu", "200m"), ("memory", "64M")];
 
-pub(crate) fn of(input: &Input<'_>) -> Result<Vec<HookSidecar>, PodError> {
+/// Tells a network binding's sidecar the name under which the binding is registered.
+const BINDING_NAME: &str = "NETWORK_BINDING_PLUGIN_NAME";
+
+/// A container with hooks.
+#[derive(Debug)]
+pub(crate) struct Sidecar {
+    hook: HookSidecar,
+    /// The network binding that it belongs to.
+    binding: Option<String>,
+    /// Whether it reads which devices the pod's networks have.
+    reads_devices: bool,
+}
+
+/// Those of the annotation, then those of the network bindings: with equal priorities, a binding's hook gets the
+/// domain that the tenant's have changed.
+pub(crate) fn of(input: &Input<'_>) -> Result<Vec<Sidecar>, PodError> {
     let meta = &input.guest.vmi.metadata;
-    HookSidecar::all(meta.annotations.as_ref()).map_err(|error| {
+    let annotated = HookSidecar::all(meta.annotations.as_ref()).map_err(|error| {
         let field = format!("metadata.annotations[{}]", annotations::HOOK_SIDECARS);
         PodError::invalid(field, &error)
-    })
+    })?;
+    let annotated = annotated.into_iter().map(|hook| Sidecar {
+        hook,
+        binding: None,
+        reads_devices: false,
+    });
+    let mut all: Vec<Sidecar> = annotated.collect();
+    for (binding, plugin) in networks::used_plugins(input)? {
+        let image = plugin.sidecar_image.clone();
+        let Some(image) = image.filter(|image| !image.is_empty()) else {
+            continue;
+        };
+        let hook = HookSidecar {
+            name: paths::hook_sidecar(all.len()),
+            image: Some(image),
+            image_pull_policy: Some(input.settings.image_pull_policy.clone()),
+            command: Vec::new(),
+            args: Vec::new(),
+            script: None,
+            claim: None,
+        };
+        all.push(Sidecar {
+            hook,
+            binding: Some(binding.to_owned()),
+            reads_devices: plugin.downward_api.is_some(),
+        });
+    }
+    Ok(all)
 }
 
 /// The volumes of sidecars, and what of them the guest's own container mounts.
-pub(crate) fn add_volumes(all: &mut Storage, sidecars: &[HookSidecar]) {
+pub(crate) fn add_volumes(all: &mut Storage, sidecars: &[Sidecar]) {
     if sidecars.is_empty() {
         return;
     }
     let sockets = empty_dir(SOCKETS_VOLUME, EmptyDirVolumeSource::default());
     all.volumes.push(sockets);
     all.mounts.push(mount(SOCKETS_VOLUME, paths::HOOKS));
-    for sidecar in sidecars {
+    for sidecar in sidecars.iter().map(|sidecar| &sidecar.hook) {
         if let Some(script) = &sidecar.script {
             all.volumes.push(script_volume(sidecar, script));
         }
@@ -54,22 +97,20 @@ pub(crate) fn add_volumes(all: &mut Storage, sidecars: &[HookSidecar]) {
     }
 }
 
-pub(crate) fn render(
-    input: &Input<'_>,
-    sidecars: &[HookSidecar],
-) -> Result<Vec<Container>, PodError> {
+pub(crate) fn render(input: &Input<'_>, sidecars: &[Sidecar]) -> Result<Vec<Container>, PodError> {
     let resources = resources(input)?;
-    let render = |sidecar: &HookSidecar| Container {
+    let render = |sidecar: &Sidecar| Container {
         resources: resources.clone(),
         ..of_sidecar(input, sidecar)
     };
     Ok(sidecars.iter().map(render).collect())
 }
 
-fn of_sidecar(input: &Input<'_>, sidecar: &HookSidecar) -> Container {
+fn of_sidecar(input: &Input<'_>, sidecar: &Sidecar) -> Container {
     let settings = input.settings;
-    let policy = sidecar.image_pull_policy.clone();
-    let (image, policy, command) = if let Some(image) = &sidecar.image {
+    let hook = &sidecar.hook;
+    let policy = hook.image_pull_policy.clone();
+    let (image, policy, command) = if let Some(image) = &hook.image {
         (image, policy, None)
     } else {
         let command = SCRIPT_RUNNER.map(str::to_owned).to_vec();
@@ -78,11 +119,11 @@ fn of_sidecar(input: &Input<'_>, sidecar: &HookSidecar) -> Container {
     };
     let list = |all: &Vec<String>| Some(all.clone()).filter(|all| !all.is_empty());
     Container {
-        name: sidecar.name.clone(),
+        name: hook.name.clone(),
         image: Some(image.clone()),
         image_pull_policy: policy,
-        command: list(&sidecar.command).or(command),
-        args: list(&sidecar.args),
+        command: list(&hook.command).or(command),
+        args: list(&hook.args),
         env: Some(environment(sidecar)),
         restart_policy: Some("Always".to_owned()),
         security_context: Some(security::container_context()),
@@ -92,23 +133,30 @@ fn of_sidecar(input: &Input<'_>, sidecar: &HookSidecar) -> Container {
     }
 }
 
-fn environment(sidecar: &HookSidecar) -> Vec<EnvVar> {
+fn environment(sidecar: &Sidecar) -> Vec<EnvVar> {
     let directories = container::ENVIRONMENT.into_iter();
     let directories = directories.map(|(name, value)| container::variable(name, value));
-    let own = container::variable("CONTAINER_NAME", &sidecar.name);
-    directories.chain([own]).collect()
+    let own = container::variable("CONTAINER_NAME", &sidecar.hook.name);
+    let binding = sidecar.binding.as_ref();
+    let binding = binding.map(|binding| container::variable(BINDING_NAME, binding));
+    directories.chain([own]).chain(binding).collect()
 }
 
-fn mounts(sidecar: &HookSidecar) -> Vec<VolumeMount> {
-    let socket = sub_path(mount(SOCKETS_VOLUME, paths::HOOKS), &sidecar.name);
+fn mounts(sidecar: &Sidecar) -> Vec<VolumeMount> {
+    let hook = &sidecar.hook;
+    let socket = sub_path(mount(SOCKETS_VOLUME, paths::HOOKS), &hook.name);
     let script = |script: &HookScript| {
-        let of_volume = mount(&config_volume(sidecar), &script.path);
+        let of_volume = mount(&config_volume(hook), &script.path);
         sub_path(of_volume, &script.key)
     };
-    let claim = |claim: &HookClaim| mount(&claim_volume(sidecar), &claim.path);
-    let script = sidecar.script.as_ref().map(script);
-    let claim = sidecar.claim.as_ref().map(claim);
-    [Some(socket), script, claim]
+    let claim = |claim: &HookClaim| mount(&claim_volume(hook), &claim.path);
+    let script = hook.script.as_ref().map(script);
+    let claim = hook.claim.as_ref().map(claim);
+    let devices = sidecar.reads_devices.then(|| {
+        let file = mount(networks::DEVICE_INFO_VOLUME, networks::DEVICE_INFO_PATH);
+        read_only(file)
+    });
+    [Some(socket), script, claim, devices]
         .into_iter()
         .flatten()
         .collect()

@@ -1,8 +1,8 @@
 //! From a VMI to the pod it runs in.
 //!
-//! Pure. One container, and no sidecars but the hooks of the tenant: images of container disks are image
-//! volumes, the guest's log is a file that QEMU writes, shared filesystems are served from inside. Only
-//! where the cluster has no image volumes do init containers copy the disks.
+//! Pure. One container, and no sidecars but the hooks of the tenant and of network bindings: images of
+//! container disks are image volumes, the guest's log is a file that QEMU writes, shared filesystems are
+//! served from inside. Only where the cluster has no image volumes do init containers copy the disks.
 //!
 //! **Invariants**: the same VMI, settings and surroundings give the same pod with the same name, so
 //! that creating it twice cannot make two; the container runs as an unprivileged user without

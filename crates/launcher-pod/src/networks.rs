@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use kubevirt_api::annotations;
-use kubevirt_api::cluster_config::InterfaceBindingPlugin;
+use kubevirt_api::cluster_config::{DomainAttachmentType, InterfaceBindingPlugin};
 use kubevirt_api::network::{MultusNetwork, Network};
 use model::{Binding, Interface, pod_interface_name};
 use serde::Serialize;
 
 use crate::{Input, PodError};
 
+/// The file with the devices of the pod's networks.
+pub(crate) const DEVICE_INFO_VOLUME: &str = "network-info-annotation";
+pub(crate) const DEVICE_INFO_PATH: &str = "/etc/podinfo";
 /// The bridge in the pod, which a service mesh has to know.
 const BRIDGE: &str = "k6t-eth0";
 
@@ -48,6 +51,12 @@ pub(crate) fn annotations(input: &Input<'_>) -> Result<BTreeMap<String, String>,
         let name = default.network_name.clone();
         all.insert(annotations::MULTUS_DEFAULT_NETWORK.to_owned(), name);
     }
+    let read = device_networks(input);
+    if !read.is_empty() {
+        let text = serde_json::to_string(&read)
+            .map_err(|error| PodError::invalid("spec.networks", &error))?;
+        all.insert(annotations::DEVICE_NETWORKS.to_owned(), text);
+    }
     let mut interfaces = input.guest.plugged_interfaces();
     if interfaces.any(|interface| interface.binding == Binding::Masquerade) {
         for key in [
@@ -62,14 +71,49 @@ pub(crate) fn annotations(input: &Input<'_>) -> Result<BTreeMap<String, String>,
 
 /// Whether a process in the pod reads which devices its networks have.
 pub(crate) fn needs_device_info(input: &Input<'_>) -> bool {
-    input.guest.plugged_interfaces().any(|interface| {
-        let plugin = plugin_of(input, interface);
-        interface.binding == Binding::Sriov
-            || plugin.is_some_and(|plugin| plugin.downward_api.is_some())
-    })
+    let mut interfaces = input.guest.plugged_interfaces();
+    interfaces.any(|interface| interface.binding == Binding::Sriov)
+        || !device_networks(input).is_empty()
 }
 
-/// In the order of the VMI's networks: the attachment of its binding plugin, then the network's own.
+/// The networks whose devices the sidecars of their bindings read.
+fn device_networks<'a>(input: &Input<'a>) -> Vec<&'a str> {
+    let interfaces = input.guest.plugged_interfaces();
+    let read = interfaces.filter(|interface| {
+        let plugin = plugin_of(input, interface);
+        plugin.is_some_and(|plugin| plugin.downward_api.is_some())
+    });
+    read.map(Interface::name).collect()
+}
+
+/// The registered bindings that the guest uses, by name.
+pub(crate) fn used_plugins<'a>(
+    input: &Input<'a>,
+) -> Result<BTreeMap<&'a str, &'a InterfaceBindingPlugin>, PodError> {
+    let mut found = BTreeMap::new();
+    for interface in input.guest.plugged_interfaces() {
+        let Binding::Plugin(used) = interface.binding else {
+            continue;
+        };
+        let plugin = input.settings.binding_plugins.get(&used.name);
+        let plugin = plugin.ok_or_else(|| PodError::UnknownBinding {
+            field: interface.field("binding.name"),
+            binding: used.name.clone(),
+        })?;
+        if let Some(DomainAttachmentType::Other(kind)) = &plugin.domain_attachment_type
+            && !kind.is_empty()
+        {
+            let field = format!("network.binding[{}].domainAttachmentType", used.name);
+            let problem = format!("{kind:?} is unknown; use tap or managedTap, or leave it out");
+            return Err(PodError::invalid(field, &problem));
+        }
+        found.insert(used.name.as_str(), plugin);
+    }
+    Ok(found)
+}
+
+/// In the order of the VMI's networks: the network's own attachment, then that of its binding plugin, which finds
+/// the interface of the first.
 fn attachments<'a>(input: &Input<'a>) -> Vec<Attachment<'a>> {
     let own = input.guest.namespace();
     let networks = input.guest.vmi.spec.networks.iter();
@@ -82,7 +126,7 @@ fn attachments<'a>(input: &Input<'a>) -> Vec<Attachment<'a>> {
             let multus = network.multus.as_ref();
             let secondary = multus.filter(|multus| multus.default != Some(true));
             let of_network = secondary.map(|multus| attach(multus, own, network, interface));
-            [of_plugin, of_network].into_iter().flatten()
+            [of_network, of_plugin].into_iter().flatten()
         })
         .collect()
 }

@@ -308,6 +308,10 @@ fn reasons_of_errors_are_stable() {
             field: field(),
             device: name(),
         },
+        PodError::UnknownBinding {
+            field: field(),
+            binding: name(),
+        },
     ];
     let reasons: Vec<&str> = all.iter().map(|one| one.reason().as_str()).collect();
     assert_eq!(
@@ -316,7 +320,8 @@ fn reasons_of_errors_are_stable() {
             "InvalidField",
             "MissingField",
             "UnknownClaim",
-            "HostDeviceNotPermitted"
+            "HostDeviceNotPermitted",
+            "NetworkBindingNotRegistered"
         ]
     );
 }

@@ -15,6 +15,7 @@ pub mod unsupported;
 
 mod allocated_devices;
 mod backup;
+mod binding_plugin;
 mod bootloader;
 mod claimed_device;
 mod cpu;
@@ -41,6 +42,7 @@ pub use backup::{
     MAX_CHECKPOINTS, backed_up_volumes, backup_directory, backup_volume, is_backup_volume,
     kept_checkpoints, last_backup, requested_checkpoint,
 };
+pub use binding_plugin::{Attachment, BindingPlugin, BindingPlugins};
 pub use bootloader::Bootloader;
 pub use claimed_device::{
     InvalidMetadata, METADATA_DIRECTORY, METADATA_SUFFIX, claimed_device, metadata_directory,

@@ -29,6 +29,17 @@ pub enum PlanError {
         network: String,
         pod_interface: String,
     },
+    #[error("{field}: the cluster no longer has the network binding {binding:?}")]
+    BindingNotRegistered { field: String, binding: String },
+    #[error(
+        "the pod has no tap for interface {interface} of the VMI: neither {tap} nor {pod_interface} is a tap or a \
+         macvtap"
+    )]
+    NoTap {
+        interface: String,
+        tap: String,
+        pod_interface: String,
+    },
     #[error("network {network}: {field} {value:?} is not {wanted}")]
     BadNetworkCidr {
         network: String,
@@ -66,6 +77,8 @@ impl PlanError {
             | Self::OnlyOnPodNetwork { .. }
             | Self::NotOnPodNetwork { .. } => Reason::DomainNotRenderable,
             Self::NotAttached { .. } => Reason::NetworkNotAttached,
+            Self::BindingNotRegistered { .. } => Reason::NetworkBindingNotRegistered,
+            Self::NoTap { .. } => Reason::NetworkBindingWithoutTap,
             Self::NoSuchNetwork { .. } => Reason::NoSuchNetwork,
             Self::SecondInterface { .. } => Reason::SecondInterface,
             Self::BadNetworkCidr { .. } => Reason::BadNetworkCidr,
@@ -76,11 +89,14 @@ impl PlanError {
         }
     }
 
-    /// Whether the pod's network may still resolve it; otherwise the VMI has to change.
+    /// Whether the pod's network or the cluster's configuration may still resolve it; otherwise the VMI has to change.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::PodHasNoAddress { .. } | Self::NotAttached { .. }
+            Self::PodHasNoAddress { .. }
+                | Self::NotAttached { .. }
+                | Self::BindingNotRegistered { .. }
+                | Self::NoTap { .. }
         )
     }
 }

@@ -1,6 +1,11 @@
 //! The observed network of a pod, before it is plumbed.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    collections::BTreeSet,
+    net::{Ipv4Addr, Ipv6Addr},
+};
+
+use model::BindingPlugins;
 
 use crate::{Cidr, MacAddress};
 
@@ -42,6 +47,10 @@ pub struct Observed {
     pub primary: String,
     /// The pod's interfaces that exist, of those in [`crate::pod_interfaces`].
     pub interfaces: Vec<PodInterface>,
+    /// Those of [`crate::tap_candidates`] that exist and that QEMU can open: taps and macvtaps.
+    pub taps: BTreeSet<String>,
+    /// The network bindings that the cluster has.
+    pub plugins: BindingPlugins,
     /// Content of the pod's `/etc/resolv.conf`.
     pub resolv_conf: String,
 }

@@ -6,13 +6,13 @@ use kubevirt_api::{
     RUNTIME_USER, network::PodNetwork, vmi_status::VirtualMachineInstanceNetworkInterface,
 };
 use launcher_channel::{DhcpServer, Ipv6Router, Ipv6Server, PasstServer, Route};
-use model::{Binding, Guest, Interface, LinkState, Network, Supported, Unsupported};
+use model::{Attachment, Binding, Guest, Interface, LinkState, Network, Supported, Unsupported};
 
 use crate::{
     Bridge, Cidr, MacAddress, Observed, PlanError, Plumbing, PodInterface, SharedAddress, Sysctl,
     Tap, bridge, dhcp_options,
     masquerade::{self, Side},
-    passt, resolv_conf,
+    passt, plugin, resolv_conf,
 };
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -54,6 +54,19 @@ impl Plan {
         let bound = self.interfaces.iter().filter(is_bound);
         bound.map(|interface| interface.name.as_str())
     }
+
+    /// The primary interface comes first.
+    fn add_status(
+        &mut self,
+        interface: &Interface<'_>,
+        status: VirtualMachineInstanceNetworkInterface,
+    ) {
+        if interface.is_primary() {
+            self.status.insert(0, status);
+        } else {
+            self.status.push(status);
+        }
+    }
 }
 
 /// Names of the pod's interfaces that the guest's are connected to; `primary` is that on the default
@@ -87,8 +100,19 @@ fn plan_guest(guest: &Guest<'_>, observed: &Observed) -> Result<Plan, PlanError>
             plan.status.push(virtual_function(interface, network)?);
             continue;
         }
+        let plugin = plugin::of(interface, observed)?;
+        let attachment = plugin.map(|plugin| plugin.attachment);
+        if attachment == Some(Attachment::Sidecar) {
+            let status = plugin::sidecar_status(guest, interface, network, observed)?;
+            plan.add_status(interface, status);
+            continue;
+        }
         let pod = pod_interface(interface, network, observed)?;
-        let device = guest_interface(guest, pod, interface)?;
+        let tap = match interface.binding {
+            Binding::Passt => None,
+            _ => Some(plugin::tap(plugin, interface, pod, observed)?),
+        };
+        let device = guest_interface(guest, pod, interface, tap)?;
         let connection = Connection {
             guest,
             pod,
@@ -107,9 +131,12 @@ fn plan_guest(guest: &Guest<'_>, observed: &Observed) -> Result<Plan, PlanError>
                     field: interface.field(interface.binding.member()),
                 });
             }
-            (Binding::Plugin(_) | Binding::Withdrawn(_), _) => {
-                return Err(Unsupported::binding(interface).into());
+            (Binding::Plugin(_), _) if attachment == Some(Attachment::ManagedTap) => {
+                connection.add_managed_tap(&mut plan)?;
             }
+            // The network plugin has made the tap.
+            (Binding::Plugin(_), _) => {}
+            (Binding::Withdrawn(_), _) => return Err(Unsupported::binding(interface).into()),
             (Binding::Sriov | Binding::Missing, _) => {
                 return Err(PlanError::Missing {
                     field: interface.field("masquerade"),
@@ -117,11 +144,7 @@ fn plan_guest(guest: &Guest<'_>, observed: &Observed) -> Result<Plan, PlanError>
             }
         }
         let status = connection.status();
-        if interface.is_primary() {
-            plan.status.insert(0, status);
-        } else {
-            plan.status.push(status);
-        }
+        plan.add_status(interface, status);
         plan.interfaces.push(device);
     }
     Ok(plan)
@@ -200,13 +223,33 @@ impl Connection<'_> {
                 routes,
             }
         });
+        let leases = Leases {
+            ipv4: lease,
+            ipv6: Ipv6Lease::of_pod(pod),
+        };
+        self.hand_over(plan, leases)
+    }
+
+    /// As by a bridge, but it is up to the binding how the guest gets its addresses.
+    fn add_managed_tap(&self, plan: &mut Plan) -> Result<(), PlanError> {
+        let leases = Leases {
+            ipv4: None,
+            ipv6: None,
+        };
+        self.hand_over(plan, leases)
+    }
+
+    /// Hands the pod's interface over to the guest.
+    fn hand_over(&self, plan: &mut Plan, leases: Leases) -> Result<(), PlanError> {
+        let pod = self.pod;
+        let server = leases.ipv4.as_ref().map(|lease| lease.server);
         let bridge = Bridge {
             name: bridge_name(pod),
             mac: bridge::mac(pod),
             mtu: pod.mtu,
-            addresses: lease
-                .iter()
-                .map(|lease| Cidr::v4(lease.server, 32))
+            addresses: server
+                .map(|server| Cidr::v4(server, 32))
+                .into_iter()
                 .collect(),
         };
         let given = bridge::given(pod, &bridge.name, self.device.mac)?;
@@ -219,10 +262,6 @@ impl Connection<'_> {
         }
         plan.plumbing.given.push(given);
         plan.plumbing.sysctls.extend(bridge::sysctls(pod));
-        let leases = Leases {
-            ipv4: lease,
-            ipv6: Ipv6Lease::of_pod(pod),
-        };
         self.connect(plan, bridge, leases);
         Ok(())
     }
@@ -310,10 +349,6 @@ impl Connection<'_> {
         let addresses = pod.addresses().into_iter();
         let addresses: Vec<_> = addresses.map(|one| one.address.to_string()).collect();
         let queues = self.device.queues.unwrap_or(1);
-        let link = match self.interface.link {
-            LinkState::Up => "up",
-            LinkState::Down | LinkState::Absent => "down",
-        };
         VirtualMachineInstanceNetworkInterface {
             name: Some(self.device.name.clone()),
             mac: Some(self.device.mac.to_string()),
@@ -322,7 +357,7 @@ impl Connection<'_> {
             pod_interface_name: Some(pod.name.clone()),
             info_source: Some("domain".to_owned()),
             queue_count: Some(i32::try_from(queues).unwrap_or(i32::MAX)),
-            link_state: Some(link.to_owned()),
+            link_state: Some(link_state(self.interface).to_owned()),
             interface_name: None,
         }
     }
@@ -341,6 +376,14 @@ fn unprivileged_echo() -> Sysctl {
     Sysctl {
         name: "net/ipv4/ping_group_range".to_owned(),
         value: format!("{RUNTIME_USER} {RUNTIME_USER}"),
+    }
+}
+
+/// The link that the VMI asks for, as its status shows it.
+pub(crate) fn link_state(interface: &Interface<'_>) -> &'static str {
+    match interface.link {
+        LinkState::Up => "up",
+        LinkState::Down | LinkState::Absent => "down",
     }
 }
 
@@ -373,11 +416,11 @@ fn pod_interface<'a>(
 }
 
 /// The name of a tap: the number of the primary interface, or the digits of the pod's interface.
-fn tap_name(interface: &Interface<'_>, pod: &PodInterface) -> String {
+pub(crate) fn tap_name(interface: &Interface<'_>, pod_interface: &str) -> String {
     if interface.is_primary() {
         "tap0".to_owned()
     } else {
-        format!("tap{}", bridge::suffix(&pod.name))
+        format!("tap{}", bridge::suffix(pod_interface))
     }
 }
 
@@ -385,10 +428,11 @@ fn guest_interface(
     guest: &Guest<'_>,
     pod: &PodInterface,
     interface: &Interface<'_>,
+    tap: Option<String>,
 ) -> Result<GuestInterface, PlanError> {
     Ok(GuestInterface {
         name: interface.name().to_owned(),
-        tap: (interface.binding != Binding::Passt).then(|| tap_name(interface, pod)),
+        tap,
         mac: guest_mac(guest, interface, pod)?,
         mtu: pod.mtu,
         queues: guest.queues(interface),
@@ -414,7 +458,8 @@ fn guest_mac(
         .parse()
         .map_err(|_| bad("is not six hexadecimal bytes"))?;
     let is_bridge = mac == MacAddress::BRIDGE
-        || interface.binding == Binding::Bridge && mac == bridge::mac(pod);
+        || matches!(interface.binding, Binding::Bridge | Binding::Plugin(_))
+            && mac == bridge::mac(pod);
     if is_bridge {
         return Err(bad("is the address of the bridge in the pod"));
     }
@@ -424,7 +469,7 @@ fn guest_mac(
     Ok(mac)
 }
 
-fn known_mac(guest: &Guest<'_>, interface: &Interface<'_>) -> Option<MacAddress> {
+pub(crate) fn known_mac(guest: &Guest<'_>, interface: &Interface<'_>) -> Option<MacAddress> {
     let status = guest.vmi.status.as_ref()?;
     let mut known = status.interfaces.iter();
     let known = known.find(|one| one.name.as_deref() == Some(interface.name()))?;

@@ -13,7 +13,7 @@ pub enum Reach {
     /// list applies there.
     InPod(Vec<IpAddr>),
     /// From outside the pod, at the pod's addresses: the guest has taken them over, or
-    /// passt serves the guest's listed ports there.
+    /// passt or a plugin serves the guest's ports there.
     PodAddresses,
 }
 
@@ -33,8 +33,9 @@ pub fn reach(guest: &Supported<'_>) -> Result<Option<Reach>, PlanError> {
             let addresses = masquerade::guest_addresses(interface.name(), settings)?;
             Some(Reach::InPod(addresses.to_vec()))
         }
-        Binding::Bridge | Binding::Passt => Some(Reach::PodAddresses),
-        Binding::Sriov | Binding::Plugin(_) | Binding::Withdrawn(_) | Binding::Missing => None,
+        // Whatever a plugin does, nothing but the pod's addresses leads to the pod.
+        Binding::Bridge | Binding::Passt | Binding::Plugin(_) => Some(Reach::PodAddresses),
+        Binding::Sriov | Binding::Withdrawn(_) | Binding::Missing => None,
     })
 }
 
@@ -77,6 +78,8 @@ mod tests {
         assert_eq!(reached(&bridge, &json!({})), Some(Reach::PodAddresses));
         let passt = json!([{"name": "default", "passtBinding": {}}]);
         assert_eq!(reached(&passt, &json!({})), Some(Reach::PodAddresses));
+        let plugin = json!([{"name": "default", "binding": {"name": "p"}}]);
+        assert_eq!(reached(&plugin, &json!({})), Some(Reach::PodAddresses));
         assert_eq!(reached(&json!([]), &json!({})), None);
     }
 }

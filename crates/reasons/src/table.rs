@@ -754,6 +754,12 @@ reasons! {
         NetworkNotAttached: NeedsChange,
             "The pod has no interface on a secondary network of its VMI.",
             "Install Multus on the cluster, or correct the network, and delete the VMI: its VM gets another one.";
+        NetworkBindingNotRegistered: NeedsChange,
+            "The cluster does not have the network binding that an interface names.",
+            "Ask the administrator to register it in the KubeVirt configuration (`network.binding`); the VM then starts by itself.";
+        NetworkBindingWithoutTap: NeedsChange,
+            "The pod has no tap for an interface whose network binding expects one from the cluster's network plugin.",
+            "Ask the administrator for a network whose plugin makes taps, and delete the VMI: its VM gets another one.";
         BadNetworkCidr: Permanent,
             "The address range of a network is not valid.",
             "Correct the field that the message names.";

@@ -45,6 +45,8 @@ mod memory_dumps;
 mod migrations;
 #[path = "controllers/namespaces.rs"]
 mod namespaces;
+#[path = "controllers/network_bindings.rs"]
+mod network_bindings;
 #[path = "controllers/pools.rs"]
 mod pools;
 #[path = "controllers/restores.rs"]

@@ -15,13 +15,16 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 use domain_xml::{
     Acceleration, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input, InterfaceFacts,
 };
-use host_net::{NetError, NetworkNamespace};
+use host_net::{LinkKind, NetError, NetworkNamespace};
 use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{
     VirtualMachineInstance, cluster_config::KubeVirtConfiguration, vmi_status::VolumeStatus,
 };
 use launcher_channel::{Credential, GuestPlan};
-use model::{Propagation, SAVED_STATE_VOLUME, Supported, VolumeSource, paths};
+use model::{
+    Binding, BindingPlugin, BindingPlugins, LinkState, Propagation, SAVED_STATE_VOLUME, Supported,
+    VolumeSource, paths,
+};
 use net_plan::{Observed, PodInterface};
 use rustix::fs::{Mode, OFlags};
 
@@ -35,6 +38,9 @@ use crate::{
 
 pub(crate) use self::error::PrepareError;
 pub(crate) use self::hotplug::hot_disks;
+
+/// The kernel's name of a macvlan that a process can open.
+const MACVTAP: &str = "macvtap";
 
 /// The input of [`prepare`].
 #[derive(Debug)]
@@ -78,7 +84,9 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     let prepare = volumes::steps(&guest, &claims)?;
     let filesystems = file_servers::of(&guest, pod)?;
     let attached = Attached::of(pod);
-    let network = plumb(&guest, attached.primary(), &peer).await?;
+    let plugins = BindingPlugin::all(settings);
+    let refreshed_links = refreshed_links(&guest, &plugins);
+    let network = plumb(&guest, attached.primary(), plugins, &peer).await?;
     failpoints::after("virt-handler/prepare/plumb");
     let private = pods_dir.open(pod_uid, "private")?;
     let uid = vmi.metadata.uid.clone().unwrap_or_default();
@@ -135,6 +143,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         separate_cpus: domain_xml::separate_cpus(&input)?,
         metrics: metrics::of(&guest, node)?,
         hooks: hooks::of(vmi, pod),
+        refreshed_links,
         restore: restored_from(&guest),
         grace_seconds: u64::try_from(grace_seconds(vmi)).unwrap_or(0),
     };
@@ -188,6 +197,21 @@ fn restored_from(guest: &Supported<'_>) -> Option<String> {
     let volume = guest.volume(SAVED_STATE_VOLUME)?;
     let is_saved = matches!(volume.source, VolumeSource::SavedState(_));
     is_saved.then(|| paths::disk_directory(volume.name))
+}
+
+/// The interfaces whose binding has the guest ask for its address again in another pod.
+fn refreshed_links(guest: &Supported<'_>, plugins: &BindingPlugins) -> Vec<String> {
+    let interfaces = guest.plugged_interfaces();
+    let refreshed = interfaces.filter(|interface| match interface.binding {
+        Binding::Plugin(used) => {
+            let plugin = plugins.get(&used.name);
+            interface.link == LinkState::Up && plugin.is_some_and(|plugin| plugin.refreshes_link)
+        }
+        _ => false,
+    });
+    refreshed
+        .map(|interface| interface.name().to_owned())
+        .collect()
 }
 
 /// What the guest agent sets; the rest is in the seed.
@@ -246,6 +270,7 @@ fn host_cpus(
 async fn plumb(
     guest: &Supported<'_>,
     primary: &str,
+    plugins: BindingPlugins,
     peer: &Peer,
 ) -> Result<net_plan::Plan, PrepareError> {
     if guest.interfaces.is_empty() {
@@ -254,10 +279,17 @@ async fn plumb(
     let namespace = NetworkNamespace::of(peer.network_namespace()?, guest.name());
     let resolv_conf = peer.resolv_conf()?;
     let names = net_plan::pod_interfaces(guest, primary);
-    let observe = move |net: &mut host_net::Net| observe_interfaces(net, &names);
+    let candidates = net_plan::tap_candidates(guest, primary);
+    let observe = move |net: &mut host_net::Net| {
+        let interfaces = observe_interfaces(net, &names)?;
+        Ok::<_, NetError>((interfaces, existing_taps(net, candidates)?))
+    };
+    let (interfaces, taps) = host_net::in_namespace(namespace.clone(), observe).await?;
     let observed = Observed {
         primary: primary.to_owned(),
-        interfaces: host_net::in_namespace(namespace.clone(), observe).await?,
+        interfaces,
+        taps,
+        plugins,
         resolv_conf,
     };
     let plan = net_plan::plan(guest, &observed)?;
@@ -277,6 +309,22 @@ fn observe_interfaces(
             Ok(interface) => found.push(interface),
             Err(NetError::NoSuchLink { .. }) => {}
             Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// Those of the named links that QEMU can open.
+fn existing_taps(
+    net: &mut host_net::Net,
+    names: Vec<String>,
+) -> Result<BTreeSet<String>, NetError> {
+    let mut found = BTreeSet::new();
+    for name in names {
+        let kind = net.link(&name)?.map(|link| link.kind);
+        let is_tap = kind.is_some_and(|kind| kind == LinkKind::Tun || kind.as_str() == MACVTAP);
+        if is_tap {
+            found.insert(name);
         }
     }
     Ok(found)

@@ -1,6 +1,6 @@
 //! Guests on secondary networks of the host.
 
-use e2e::{Console, VmManifest, tiny_vm, wait_for};
+use e2e::{Console, Environment as _, VmManifest, tiny_vm, wait_for};
 use serde_json::{Value, json};
 
 use crate::{TestNamespace, test_namespace};
@@ -18,6 +18,14 @@ fn on_both_networks(name: &str, lan: &Value) -> VmManifest {
     tiny_vm(name)
         .device("interfaces", interfaces)
         .spec("networks", networks)
+}
+
+async fn define(test: &TestNamespace, config: &Value) {
+    test.apply_object(&json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": NETWORK}, "spec": {"config": config.to_string()},
+    }))
+    .await;
 }
 
 async fn waits_for_network(test: &TestNamespace, name: &str) {
@@ -80,11 +88,7 @@ async fn guests_reach_each_other_on_a_secondary_network_whose_link_goes_down_and
         "cniVersion": "1.0.0", "name": "lan", "type": "bridge", "bridge": bridge,
         "ipam": {"type": "host-local", "subnet": "10.88.0.0/24"},
     });
-    test.apply_object(&json!({
-        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-        "metadata": {"name": NETWORK}, "spec": {"config": config.to_string()},
-    }))
-    .await;
+    define(&test, &config).await;
 
     let mut guests = Vec::new();
     for name in ["first", "second"] {
@@ -125,4 +129,54 @@ async fn guests_reach_each_other_on_a_secondary_network_whose_link_goes_down_and
     sees_carrier(&mut guests[0].0, 1).await;
     let other = guests[1].1.clone();
     guests[0].0.pings(&other).await;
+}
+
+/// The binding tells a guest nothing, so each gets its address by hand.
+#[tokio::test]
+async fn guests_with_a_binding_of_the_administrator_start_once_it_is_registered() {
+    let test = TestNamespace::create_exclusive().await;
+    let bridge = format!("lan{}", test.environment.port());
+    let config = json!({"cniVersion": "1.0.0", "name": "lan", "type": "bridge", "bridge": bridge});
+    define(&test, &config).await;
+    let bound = json!({"name": NETWORK, "binding": {"name": "layer2"}});
+    test.apply_all([
+        on_both_networks("first", &bound),
+        on_both_networks("second", &bound),
+    ])
+    .await;
+    let is_explained = |vmi: &Value| {
+        let conditions = vmi["status"]["conditions"].as_array();
+        conditions.into_iter().flatten().any(|one| {
+            let message = one["message"].as_str().unwrap_or_default();
+            one["reason"] == "FailedCreate" && message.contains("no network binding \"layer2\"")
+        })
+    };
+    wait_for(&test.vmis(), "first", "the missing binding", is_explained).await;
+
+    let binding = json!({"layer2": {"domainAttachmentType": "managedTap"}});
+    let kubevirt = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
+        "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
+        "spec": {"configuration": {"network": {"binding": binding}}},
+    });
+    let apply = ["apply", "--filename=-"];
+    let text = kubevirt.to_string();
+    let applied = test.environment.kubectl(&apply, text.as_bytes()).await;
+    applied.success();
+    let mut consoles = Vec::new();
+    for (name, address) in [("first", "10.99.0.1"), ("second", "10.99.0.2")] {
+        let vmi = test.wait_vmi_phase(name, "Running").await;
+        let lan = &vmi["status"]["interfaces"][1];
+        assert_eq!(lan["name"], NETWORK);
+        assert_eq!(lan["infoSource"], "domain, multus-status");
+        let mut console = test.shell(name).await;
+        let own = console.shell("cat /sys/class/net/eth1/address").await;
+        assert_eq!(lan["mac"], own.trim());
+        let set_up = format!("ip link set eth1 up; ip address add {address}/24 dev eth1");
+        console.shell(&set_up).await;
+        consoles.push(console);
+    }
+    consoles[0].pings("10.99.0.2").await;
+    let all = ["delete", "kubevirt", "kubevirt", "--namespace=kubevirt"];
+    test.environment.kubectl(&all, b"").await.success();
 }

@@ -13,7 +13,7 @@ use model::{Guest, VolumeSource};
 
 use crate::{Input, PodError, hooks};
 
-pub(crate) use storage::{Storage, claim, copied_disk, empty_dir, mount, sub_path};
+pub(crate) use storage::{Storage, claim, copied_disk, empty_dir, mount, read_only, sub_path};
 
 pub(crate) fn of(input: &Input<'_>) -> Result<Storage, PodError> {
     let mut all = Storage::default();

@@ -85,7 +85,7 @@ pub(crate) fn sub_path(mount: VolumeMount, path: &str) -> VolumeMount {
     }
 }
 
-pub(super) fn read_only(mount: VolumeMount) -> VolumeMount {
+pub(crate) fn read_only(mount: VolumeMount) -> VolumeMount {
     VolumeMount {
         read_only: Some(true),
         ..mount

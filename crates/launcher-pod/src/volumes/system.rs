@@ -68,8 +68,9 @@ pub(super) fn add(all: &mut Storage, input: &Input<'_>) {
         }
     }
     if networks::needs_device_info(input) {
-        let name = "network-info-annotation";
-        all.add(device_info(name), read_only(mount(name, "/etc/podinfo")));
+        let name = networks::DEVICE_INFO_VOLUME;
+        let mount = mount(name, networks::DEVICE_INFO_PATH);
+        all.add(device_info(name), read_only(mount));
     }
     if !guest.kept_state().is_empty() {
         for (name, path) in LIBVIRT {

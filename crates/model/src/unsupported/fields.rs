@@ -28,7 +28,6 @@ pub const FIELDS: &[UnsupportedField] = &[
     present("domain.devices.interfaces[*].slirp", "slirp", BINDING),
     present("domain.devices.interfaces[*].macvtap", "macvtap", BINDING),
     present("domain.devices.interfaces[*].passt", "passt", BINDING),
-    present("domain.devices.interfaces[*].binding", "network binding plugins", BINDING),
 ];
 
 /// Fields that change nothing in this version, although the guest runs; each with the reason.

@@ -1,7 +1,7 @@
 use kubevirt_api::VirtualMachineInstance;
 
 use super::*;
-use crate::PodRoute;
+use crate::{PodRoute, tap_candidates};
 
 /// Plans guests with fields of the list of unsupported ones, too.
 fn plan(vmi: &VirtualMachineInstance, observed: &Observed) -> Result<Plan, PlanError> {
@@ -42,6 +42,8 @@ fn observed() -> Observed {
             }],
             receives_own_only: false,
         }],
+        taps: [].into(),
+        plugins: [].into(),
         resolv_conf: "nameserver 10.96.0.10\nsearch default.svc.cluster.local cluster.local\n"
             .to_owned(),
     }
@@ -229,6 +231,95 @@ fn bridged_guest_has_the_router_of_its_pod_if_an_advertisement_can_name_it() {
     }
 }
 
+fn by_plugin(json: &mut serde_json::Value, name: &str) {
+    *interface(json) = serde_json::json!({ "name": "default", "binding": { "name": name } });
+}
+
+/// A pod in a cluster with a binding of each kind.
+fn with_plugins() -> Observed {
+    let settings = serde_json::json!({ "network": { "binding": {
+        "taps": { "domainAttachmentType": "tap" },
+        "managed": { "domainAttachmentType": "managedTap" },
+        "sidecar": { "sidecarImage": "registry.example/binding:1" },
+    } } });
+    let settings = serde_json::from_value(settings).unwrap();
+    Observed {
+        plugins: model::BindingPlugin::all(&settings),
+        ..dual()
+    }
+}
+
+#[test]
+fn managed_tap_is_a_bridge_that_tells_the_guest_nothing() {
+    let managed = vmi(|json| by_plugin(json, "managed"));
+    let plan_of = |vmi| plan(&vmi, &with_plugins()).unwrap();
+    let (managed, bridge) = (plan_of(managed), plan_of(vmi(bridged)));
+    assert!(managed.dhcp.is_empty() && managed.ipv6.is_empty());
+    assert!(managed.plumbing.bridges[0].addresses.is_empty());
+    assert_eq!(managed.plumbing.given, bridge.plumbing.given);
+    assert_eq!(managed.interfaces, bridge.interfaces);
+    assert_eq!(managed.status, bridge.status);
+    let taps = managed.plumbing.taps.iter();
+    let taps: Vec<&str> = taps.map(|tap| tap.name.as_str()).collect();
+    assert_eq!(taps, ["tap0"]);
+    let sysctls = managed.plumbing.sysctls.iter();
+    let sysctls: Vec<&str> = sysctls.map(|sysctl| sysctl.name.as_str()).collect();
+    assert_eq!(sysctls, ["net/ipv4/conf/all/arp_ignore"]);
+}
+
+#[test]
+fn tap_of_the_network_plugin_is_used_as_it_is() {
+    let vmi = vmi(|json| by_plugin(json, "taps"));
+    assert_eq!(tap_candidates(&Guest::of(&vmi), "eth0"), ["tap0", "eth0"]);
+    for (taps, expected) in [
+        (&["eth0"][..], Some("eth0")),
+        (&["eth0", "tap0"], Some("tap0")),
+        (&[], None),
+    ] {
+        let mut observed = with_plugins();
+        observed.taps = taps.iter().map(|tap| (*tap).to_owned()).collect();
+        let planned = plan(&vmi, &observed);
+        let Some(expected) = expected else {
+            let error = planned.unwrap_err();
+            assert!(error.is_transient());
+            assert_eq!(error.reason(), "NetworkBindingWithoutTap");
+            continue;
+        };
+        let plan = planned.unwrap();
+        assert_eq!(plan.plumbing, Plumbing::default());
+        assert_eq!(plan.interfaces[0].tap.as_deref(), Some(expected));
+        assert_eq!(plan.interfaces[0].mac.to_string(), "12:81:b8:38:4f:52");
+        assert_eq!(plan.status[0].pod_interface_name.as_deref(), Some("eth0"));
+    }
+}
+
+#[test]
+fn interface_of_a_sidecar_has_a_status_and_nothing_to_plumb() {
+    let of = |interfaces: Vec<PodInterface>, mac: Option<&str>| {
+        let vmi = vmi(|json| {
+            by_plugin(json, "sidecar");
+            interface(json)["macAddress"] = mac.into();
+        });
+        let observed = Observed {
+            interfaces,
+            ..with_plugins()
+        };
+        plan(&vmi, &observed).unwrap()
+    };
+    let there = of(dual().interfaces, Some("02:00:00:00:00:0b"));
+    assert_eq!(there.plumbing, Plumbing::default());
+    assert!(there.interfaces.is_empty() && there.dhcp.is_empty());
+    let status = &there.status[0];
+    assert_eq!(status.mac.as_deref(), Some("02:00:00:00:00:0b"));
+    assert_eq!(status.ip_addresses, ["10.244.0.39", "fd00:10:244::27"]);
+    assert_eq!(status.link_state.as_deref(), Some("up"));
+    // The binding may have none in the pod.
+    let absent = of(vec![], None);
+    let status = &absent.status[0];
+    assert_eq!((&status.mac, &status.ip_address), (&None, &None));
+    assert_eq!(status.pod_interface_name.as_deref(), Some("eth0"));
+}
+
 fn bridged(json: &mut serde_json::Value) {
     *interface(json) = serde_json::json!({ "name": "default", "bridge": {} });
 }
@@ -363,8 +454,8 @@ fn errors_have_stable_reasons() {
         ("DomainNotRenderable", |json| {
             *interface(json) = serde_json::json!({ "name": "default", "sriov": {} });
         }),
-        ("DomainNotRenderable", |json| {
-            *interface(json) = serde_json::json!({ "name": "default", "binding": { "name": "p" } });
+        ("NetworkBindingNotRegistered", |json| {
+            by_plugin(json, "unknown");
         }),
         ("DomainNotRenderable", |json| {
             *interface(json) = serde_json::json!({ "name": "default" });

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, ResourceExt as _};
+use kubevirt_api::annotations;
 use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as Phase,
@@ -40,7 +41,26 @@ impl Controller {
         }
         self.write_status(observed, plan, &done).await?;
         outcome?;
+        self.publish_devices(observed).await?;
         Ok(plan.requeue_in.map_or(Requeue::OnChange, Requeue::After))
+    }
+
+    /// Annotates pods with the devices of their networks, which their sidecars read as a file.
+    async fn publish_devices(&self, observed: &Observed) -> Result<(), VmiError> {
+        for pod in &observed.waiting_for_devices {
+            let key = Key::of(pod.as_ref());
+            let api = Api::<LauncherPod>::namespaced(self.client.clone(), &key.namespace);
+            let body = json!({"metadata": {
+                "uid": pod.metadata.uid,
+                "annotations": {annotations::NETWORK_INFO: pod.missing_device_info},
+            }});
+            match merge(&api, MANAGER, &key, &body).await {
+                Ok(_) => tracing::info!(pod = key.name, "devices of the pod's networks published"),
+                Err(WriteError::NotFound { .. }) => {}
+                Err(error) => return Err(VmiError::Devices(error)),
+            }
+        }
+        Ok(())
     }
 
     async fn create_state_claim(

@@ -5,6 +5,7 @@
 
 mod act;
 mod departures;
+mod device_info;
 mod namespace;
 mod networks;
 mod observe;
@@ -135,6 +136,8 @@ enum VmiError {
     CreateClaim(#[source] WriteError),
     #[error("delete the pod")]
     Delete(#[source] WriteError),
+    #[error("publish the devices of the pod's networks")]
+    Devices(#[source] WriteError),
     #[error("remove the finalizer")]
     Finalizer(#[source] WriteError),
     #[error("write the status")]
@@ -148,7 +151,7 @@ impl ReconcileError for VmiError {
             Self::Create(_) | Self::Render(_) | Self::NameTaken { .. } => Reason::FailedCreate,
             Self::CreateClaim(_) => Reason::FailedBackendStorageCreate,
             Self::Delete(_) => Reason::FailedDelete,
-            Self::Finalizer(_) => Reason::FailedUpdate,
+            Self::Devices(_) | Self::Finalizer(_) => Reason::FailedUpdate,
             Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
@@ -161,6 +164,7 @@ impl ReconcileError for VmiError {
             Self::Create(source)
             | Self::CreateClaim(source)
             | Self::Delete(source)
+            | Self::Devices(source)
             | Self::Finalizer(source)
             | Self::Status(source) => source.retry(),
         }

@@ -38,6 +38,8 @@ pub(super) struct Observed {
     pub(super) binder: Option<Arc<LauncherPod>>,
     /// Other pods that the VMI controls.
     pub(super) others: Vec<Arc<LauncherPod>>,
+    /// Pods whose sidecars wait for the devices of their networks.
+    pub(super) waiting_for_devices: Vec<Arc<LauncherPod>>,
     /// The storage of its volumes; observed only before there is a pod.
     pub(super) backings: Vec<Backing>,
     /// The definitions of its networks; observed only before there is a pod.
@@ -73,6 +75,8 @@ impl Controller {
         let named = vmi.identity();
         let name = launcher_pod::current_pod_name(&named);
         let controlled = self.pods.controlled_by(&uid);
+        let waits = |pod: &&Arc<LauncherPod>| pod.missing_device_info.is_some();
+        let waiting_for_devices = controlled.iter().filter(waits).map(Arc::clone).collect();
         let (mut own, mut others): (Vec<_>, Vec<_>) = controlled
             .into_iter()
             .partition(|pod| pod.name_any() == name);
@@ -127,6 +131,7 @@ impl Controller {
             left_since,
             binder,
             others,
+            waiting_for_devices,
             acceleration: self.source.acceleration(),
             launcher_image: self.source.launcher.launcher_image.clone(),
             is_node_lost,

@@ -7,6 +7,7 @@ use kubevirt_api::{annotations, labels};
 use model::{GuestSize, paths};
 use serde::Deserialize;
 
+use super::device_info;
 use crate::view::Labels;
 
 const CONDITIONS: [&str; 2] = ["Ready", "PodScheduled"];
@@ -20,6 +21,8 @@ pub(crate) struct LauncherPod {
     pub(crate) migration_name: Option<String>,
     /// The size of the guest that it was made for; only of pods that a guest moves to.
     pub(crate) size: Option<GuestSize>,
+    /// The annotation with the devices of its networks, if it needs one that it does not have.
+    pub(crate) missing_device_info: Option<String>,
     pub(crate) node_name: Option<String>,
     /// Of the container that runs the guest.
     pub(crate) image: Option<String>,
@@ -125,6 +128,7 @@ impl From<Raw> for LauncherPod {
         let migration_name =
             annotated.and_then(|all| all.get(annotations::MIGRATION_JOB_NAME).cloned());
         let size = annotated.and_then(|all| GuestSize::parse(all.get(annotations::GUEST_SIZE)?));
+        let missing_device_info = annotated.and_then(device_info::missing);
         let mut metadata = crate::view::slim(raw.metadata, Labels::Dropped, &[]);
         metadata.finalizers = None;
         let mut volumes = raw.spec.volumes.iter();
@@ -135,6 +139,7 @@ impl From<Raw> for LauncherPod {
             migration_uid,
             migration_name,
             size,
+            missing_device_info,
             node_name: raw.spec.node_name,
             image: compute.and_then(|container| container.image),
             takes_volumes: volumes.any(|volume| volume.name == paths::HOTPLUG_VOLUME),

@@ -67,6 +67,7 @@ fn observe(vmi: Value, pod: Option<Value>) -> Observed {
         left_since: None,
         binder: None,
         others: Vec::new(),
+        waiting_for_devices: Vec::new(),
         networks: Definitions::default(),
         backings: Vec::new(),
         state_claim: StateClaim::NotNeeded,

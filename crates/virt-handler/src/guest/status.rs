@@ -12,6 +12,7 @@ use kubevirt_api::{
     },
 };
 use launcher_channel::{DomainState, GuestState};
+use model::BindingPlugins;
 use reasons::Reason;
 
 use super::{
@@ -50,6 +51,8 @@ pub(crate) struct StatusInput<'a> {
     /// The CPU model of this host is obsolete, so no other node offers it.
     pub(crate) host_model_is_obsolete: bool,
     pub(crate) reach: Reach,
+    /// The network bindings that the cluster has.
+    pub(crate) plugins: Option<&'a BindingPlugins>,
 }
 
 /// Why a guest cannot be started.
@@ -103,6 +106,7 @@ pub(crate) fn desired(
             host_model_is_obsolete: input.host_model_is_obsolete,
             reach: input.reach,
             bound_interfaces: prepared.map(|prepared| &*prepared.bound_interfaces),
+            plugins: input.plugins,
         };
         migratable::set(&mut status, &migratable_input, now);
         let agent = state.and_then(|state| state.agent.as_deref());

@@ -3,9 +3,9 @@
 //! A container runtime makes the nodes for root. The guest's user gets those in the container's own `/dev`,
 //! never a node that is mounted from elsewhere, which other pods or the host may use.
 
-use std::{io, os::fd::OwnedFd};
+use std::{ffi::CStr, io, os::fd::OwnedFd};
 
-use model::{AllocatedDevices, Supported};
+use model::{AllocatedDevices, Binding, Supported};
 use rustix::{
     fs::{Dir, FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
@@ -32,10 +32,18 @@ pub(super) fn hand_over(
     guest: &Supported<'_>,
     peer: &Peer,
 ) -> Result<AllocatedDevices, PrepareError> {
-    if !guest.has_passthrough() {
+    let mut interfaces = guest.plugged_interfaces();
+    let may_have_macvtap = interfaces.any(|one| matches!(one.binding, Binding::Plugin(_)));
+    if !guest.has_passthrough() && !may_have_macvtap {
         return Ok(AllocatedDevices::default());
     }
     let root = peer.root().map_err(PrepareError::Devices)?;
+    if may_have_macvtap {
+        give_macvtaps(&root).map_err(PrepareError::Devices)?;
+    }
+    if !guest.has_passthrough() {
+        return Ok(AllocatedDevices::default());
+    }
     give_nodes(&root).map_err(PrepareError::Devices)?;
     let allocated = if guest.host_devices().is_empty() {
         AllocatedDevices::default()
@@ -60,6 +68,21 @@ fn give_nodes(root: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Gives the nodes of macvtaps, which the device plugin of a network binding added: `tap` with a number.
+fn give_macvtaps(root: &OwnedFd) -> io::Result<()> {
+    let dev = directory(root, "dev")?;
+    let own = rustix::fs::fstat(&dev)?.st_dev;
+    for entry in Dir::read_from(&dev)?.take(MAX_ENTRIES) {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_bytes().strip_prefix(b"tap").unwrap_or_default();
+        if !number.is_empty() && number.iter().all(u8::is_ascii_digit) {
+            give_node(&dev, name, own)?;
+        }
+    }
+    Ok(())
+}
+
 /// Gives the nodes in a directory and in those below it.
 fn give_below(parent: &OwnedFd, own: u64, depth: usize) -> io::Result<()> {
     let entries = Dir::read_from(parent)?;
@@ -75,13 +98,18 @@ fn give_below(parent: &OwnedFd, own: u64, depth: usize) -> io::Result<()> {
             }
             continue;
         }
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let node = rustix::fs::openat2(parent, name, flags, Mode::empty(), CONFINED)?;
-        let stat = rustix::fs::fstat(&node)?;
-        let is_node = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
-        if is_node && stat.st_dev == own && !has_rights(&stat, READ_AND_WRITE) {
-            give(&node, &stat)?;
-        }
+        give_node(parent, name, own)?;
+    }
+    Ok(())
+}
+
+fn give_node(parent: &OwnedFd, name: &CStr, own: u64) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let node = rustix::fs::openat2(parent, name, flags, Mode::empty(), CONFINED)?;
+    let stat = rustix::fs::fstat(&node)?;
+    let is_node = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    if is_node && stat.st_dev == own && !has_rights(&stat, READ_AND_WRITE) {
+        give(&node, &stat)?;
     }
     Ok(())
 }
@@ -132,6 +160,24 @@ mod tests {
             assert_eq!(owner(name), kubevirt_api::RUNTIME_USER, "{name}");
         }
         for name in ["null", "vfio/vfio", "vfio/file", "vfio/link"] {
+            assert_eq!(owner(name), 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn macvtaps_of_the_container_are_given_to_the_guests_user() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join("dev").join(name);
+        for name in ["tap7", "tap", "tape", "vhost-net"] {
+            make_node(&at(name), 0o600);
+        }
+        std::os::unix::fs::symlink("vhost-net", at("tap8")).unwrap();
+        for _twice in 0..2 {
+            give_macvtaps(&open(root.path())).unwrap();
+        }
+        let owner = |name: &str| fs::symlink_metadata(at(name)).unwrap().uid();
+        assert_eq!(owner("tap7"), kubevirt_api::RUNTIME_USER);
+        for name in ["tap", "tape", "vhost-net", "tap8"] {
             assert_eq!(owner(name), 0, "{name}");
         }
     }

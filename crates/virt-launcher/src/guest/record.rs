@@ -314,6 +314,7 @@ mod tests {
             separate_cpus: Vec::new(),
             metrics: None,
             hooks: None,
+            refreshed_links: Vec::new(),
             restore: None,
             grace_seconds: 1,
         }

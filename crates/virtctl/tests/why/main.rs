@@ -466,7 +466,7 @@ async fn objects_that_a_guest_needs_are_missing() {
         environment.create_vm(name, "Always", disk(source)).await;
         environment.until_cause(name, id).await;
     }
-    let interface = json!({"name": "a", "binding": {"name": "plugin"}});
+    let interface = json!({"name": "a", "slirp": {}});
     let bound = json!({
         "domain": {"devices": {"interfaces": [interface]}},
         "networks": [{"name": "a", "pod": {}}],

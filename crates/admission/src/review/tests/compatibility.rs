@@ -57,19 +57,19 @@ fn old_manifest_is_accepted_unchanged() {
 }
 
 #[test]
-fn unsupported_field_is_accepted_with_a_remedy() {
+fn unsupported_field_of_a_stored_vm_is_accepted_with_a_remedy() {
     let patch = json!({
-        "domain": { "devices": { "interfaces": [{ "name": "a", "binding": { "name": "b" } }] } },
+        "domain": { "devices": { "interfaces": [{ "name": "a", "slirp": {} }] } },
         "networks": [{ "name": "a", "pod": {} }],
     });
     let mut object = vm();
     let spec = &mut object["spec"]["template"]["spec"];
     spec["domain"]["resources"] = json!({ "requests": { "memory": "128Mi" } });
     json_patch::merge(spec, &patch);
-    let request = json!({ "operation": "CREATE", "object": object });
+    let request = json!({ "operation": "UPDATE", "object": object, "oldObject": object });
     let response = call(Stage::Validate, "a-user", request);
     assert_eq!(response["allowed"], true, "{response:#}");
-    let wanted = "accepted, but this version cannot run it yet: spec.template.spec.domain.devices.interfaces[0].binding: \
+    let wanted = "accepted, but this version cannot run it yet: spec.template.spec.domain.devices.interfaces[0].slirp: \
                   use masquerade: {}, bridge: {} or passtBinding: {}";
     assert_eq!(response["warnings"], json!([wanted]));
 }

@@ -12,9 +12,9 @@ use domain_xml::{
     Acceleration, Allocation, BlockSizes, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input,
     InterfaceFacts, Provisioning, SmbiosFacts, VolumeFacts, VolumeMode,
 };
-use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::{VirtualMachineInstance, cluster_config::InterfaceBindingPlugin};
 use launcher_pod::{Claim, ContainerDisks, Feature, Namespace, Settings, Surroundings};
-use model::{AllocatedDevices, PciAddress, Supported};
+use model::{AllocatedDevices, BindingPlugin, PciAddress, Supported};
 use net_plan::{Observed, PodInterface, PodRoute};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -202,15 +202,36 @@ fn cell(id: u32, other: u32) -> HostCell {
 /// The pod of a cluster without configuration, and that of one with features and copied disks.
 fn pods(vmi: &VirtualMachineInstance) -> Result<String, String> {
     let image = "registry.example/virt-launcher:1";
-    let usual = Settings::defaults(image, launcher_pod::Acceleration::Kvm);
+    let mut usual = Settings::defaults(image, launcher_pod::Acceleration::Kvm);
     let mut other = Settings::defaults(image, launcher_pod::Acceleration::Kvm);
     other.container_disks = ContainerDisks::Copied;
     other.features = [Feature::HypervStrictCheck, Feature::HotplugDisks].into();
+    for settings in [&mut usual, &mut other] {
+        settings.binding_plugins = bindings();
+    }
     let around = surroundings(vmi);
     let pods = [usual, other].map(|settings| launcher_pod::pod(vmi, &settings, &around));
     let pods: Result<Vec<_>, _> = pods.into_iter().collect();
     pods.map(|pods| json!(pods).to_string())
         .map_err(|error| error.to_string())
+}
+
+/// The network bindings that the guests name.
+fn bindings() -> BTreeMap<String, InterfaceBindingPlugin> {
+    let tap = json!({ "domainAttachmentType": "managedTap" });
+    let sidecar = json!({ "sidecarImage": "registry.example/binding:1" });
+    let all = [
+        ("by-sidecar", &sidecar),
+        ("fast", &sidecar),
+        ("layer2", &tap),
+        ("slow", &sidecar),
+        ("tapped", &tap),
+    ];
+    let plugin = |(name, written): (&str, &Value)| {
+        let plugin = serde_json::from_value(written.clone());
+        (name.to_owned(), plugin.expect("a network binding"))
+    };
+    all.into_iter().map(plugin).collect()
 }
 
 /// Every claim that the VMI names exists.
@@ -267,9 +288,13 @@ fn network(vmi: &VirtualMachineInstance) -> Result<String, String> {
         }],
         receives_own_only: false,
     };
+    let plugins = bindings().into_iter();
+    let plugins = plugins.map(|(name, written)| (name, BindingPlugin::of(&written)));
     let observed = Observed {
         primary: model::PRIMARY_POD_INTERFACE.to_owned(),
         interfaces: names.map(interface).collect(),
+        taps: [].into(),
+        plugins: plugins.collect(),
         resolv_conf: "nameserver 10.96.0.10\n".to_owned(),
     };
     let plan = net_plan::plan(&supported, &observed).map_err(|error| error.to_string())?;

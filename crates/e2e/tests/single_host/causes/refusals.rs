@@ -70,7 +70,12 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
             "vmi/from-elsewhere",
             "describe vmi from-elsewhere",
         ),
-        ("bound", "feature-not-supported", "binding", "edit vm bound"),
+        (
+            "bound",
+            "pod-refused",
+            "the cluster has no network binding",
+            "describe vmi bound",
+        ),
         (
             "refused",
             "instance-refused",

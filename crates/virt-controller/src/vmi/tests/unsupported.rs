@@ -12,7 +12,7 @@ use crate::vmi::status::{self, Done};
 fn unsupported_vmi_gets_no_pod() {
     let mut asking = vmi("Pending");
     let interfaces = json!([
-        {"name": "a", "binding": {"name": "x"}},
+        {"name": "a", "passt": {}},
         {"name": "b", "masquerade": {}},
         {"name": "c", "slirp": {}},
     ]);
@@ -22,7 +22,7 @@ fn unsupported_vmi_gets_no_pod() {
     assert!(wanted.steps.is_empty(), "{:?}", wanted.steps);
     assert_eq!(wanted.phase, Phase::Pending);
     let message = "this version cannot run it yet: spec.domain.devices.interfaces[2].slirp: use masquerade: {}, \
-                   bridge: {} or passtBinding: {}; spec.domain.devices.interfaces[0].binding: use masquerade: {}, \
+                   bridge: {} or passtBinding: {}; spec.domain.devices.interfaces[0].passt: use masquerade: {}, \
                    bridge: {} or passtBinding: {}";
     let problem = wanted.problem.clone().unwrap();
     assert_eq!(problem.message, message);

@@ -11,6 +11,7 @@ use kubevirt_api::{
     conditions::{self, ConditionValue},
     vmi_status::{VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceStatus},
 };
+use model::BindingPlugins;
 use reasons::Reason;
 
 pub(crate) use volumes::copied_disks;
@@ -36,6 +37,8 @@ pub(super) struct Input<'a> {
     pub(super) reach: Reach,
     /// Interfaces whose link in the pod cannot be in a second pod of the node; `None` while that is unknown.
     pub(super) bound_interfaces: Option<&'a [String]>,
+    /// The network bindings that the cluster has.
+    pub(super) plugins: Option<&'a BindingPlugins>,
 }
 
 /// Why a guest cannot be migrated.

@@ -1,7 +1,7 @@
 //! Obstacles to a migration other than disks.
 
 use kubevirt_api::{VirtualMachineInstance, annotations};
-use model::{Guest, Target, backup_volume, is_backup_volume, last_backup};
+use model::{Attachment, Guest, Target, backup_volume, is_backup_volume, last_backup};
 use reasons::Reason;
 
 use super::{Input, Obstacle, Reach};
@@ -49,8 +49,14 @@ fn interfaces(input: &Input<'_>) -> Option<Obstacle> {
         .is_some_and(|all| all.contains_key(annotations::ALLOW_POD_BRIDGE_NETWORK_LIVE_MIGRATION));
     // A single host passes frames of a pod's own addresses alone, and the guest has those of its first pod.
     let is_filtered = input.reach == Reach::OwnNode;
+    let used = interface.binding.as_ref();
+    let plugin = used.and_then(|used| input.plugins?.get(&used.name));
+    let plugin_migrates = plugin.is_some_and(|plugin| {
+        plugin.migrates && !(is_filtered && plugin.attachment != Attachment::Sidecar)
+    });
     let migratable = interface.masquerade.is_some()
         || interface.passt_binding.is_some()
+        || plugin_migrates
         || (interface.bridge.is_some() && allowed && !is_filtered);
     (!migratable).then(|| {
         obstacle(

@@ -2,14 +2,25 @@ use serde_json::{Value, json};
 
 use super::*;
 
+fn plugins() -> BindingPlugins {
+    let settings = json!({"network": {"binding": {
+        "stays": {"sidecarImage": "registry.example/binding:1"},
+        "moves": {"sidecarImage": "registry.example/binding:1", "migration": {}},
+        "managed": {"domainAttachmentType": "managedTap", "migration": {"method": "link-refresh"}},
+    }}});
+    model::BindingPlugin::all(&serde_json::from_value(settings).unwrap())
+}
+
 fn status_of(vmi: &Value, reach: Reach) -> VirtualMachineInstanceStatus {
     let vmi: VirtualMachineInstance = serde_json::from_value(vmi.clone()).unwrap();
     let mut status = vmi.status.clone().unwrap_or_default();
+    let plugins = plugins();
     let input = Input {
         vmi: &vmi,
         host_model_is_obsolete: true,
         reach,
         bound_interfaces: Some(&[]),
+        plugins: Some(&plugins),
     };
     set(&mut status, &input, &Time(jiff::Timestamp::UNIX_EPOCH));
     status
@@ -254,6 +265,28 @@ fn guest_of_a_single_host_moves_within_it() {
 }
 
 #[test]
+fn registered_binding_decides_whether_its_guests_move() {
+    let tied = "InterfaceNotLiveMigratable";
+    for (network, binding, elsewhere, within) in [
+        (json!({"pod": {}}), "moves", "", ""),
+        (json!({"pod": {}}), "stays", tied, tied),
+        (json!({"pod": {}}), "unknown", tied, tied),
+        // A single host lets no other hardware address out of a pod.
+        (json!({"pod": {}}), "managed", "", tied),
+        (json!({"multus": {"networkName": "x"}}), "stays", "", ""),
+    ] {
+        let mut network = network;
+        network["name"] = json!("n");
+        let interface = json!({"name": "n", "binding": {"name": binding}});
+        let vmi = json!({"spec": {"networks": [network],
+            "domain": {"devices": {"interfaces": [interface]}}}});
+        let of = |reach| reason(&status_of(&vmi, reach), &Condition::LiveMigratable);
+        let found = [of(Reach::OtherNodes), of(Reach::OwnNode)];
+        assert_eq!(found, [elsewhere, within], "{vmi}");
+    }
+}
+
+#[test]
 fn guest_on_a_macvlan_does_not_move_within_its_node() {
     let vmi: VirtualMachineInstance = serde_json::from_value(json!({"spec": {
         "networks": [{"name": "lan", "multus": {"networkName": "x"}}],
@@ -280,6 +313,7 @@ fn guest_on_a_macvlan_does_not_move_within_its_node() {
             host_model_is_obsolete: false,
             reach,
             bound_interfaces,
+            plugins: None,
         };
         set(&mut status, &input, &now);
         let found = conditions::find(&status.conditions, &Condition::LiveMigratable).unwrap();

@@ -1,10 +1,11 @@
 //! The launcher of the pod that gets the guest.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use error_chain::error_chain;
 use launcher_channel::{
-    GuestPlan, MAX_FRAME, MigrationSocket, MigrationStage, read_frame, write_frame,
+    GuestPlan, InterfaceLink, MAX_FRAME, MigrationSocket, MigrationStage, read_frame, write_frame,
 };
 use libvirt::{Cookie, Migration, MigrationParameters, Outcome};
 use tokio::net::{UnixListener, UnixStream};
@@ -216,6 +217,10 @@ impl Guest {
     /// The other pod has given the guest up: it runs here. May be repeated until the guest was resumed.
     async fn take(&mut self) -> Result<(), Refusal> {
         let stays_paused = self.store.migration().is_some_and(|one| one.stays_paused);
+        let was_here = self
+            .store
+            .migration()
+            .is_some_and(|one| one.step == MigrationStep::Arrived);
         match self.store.phase() {
             Some(Phase::Received) if stays_paused => self.store.advance(Phase::Started)?,
             Some(Phase::Received) => self.store.advance(Phase::Resuming)?,
@@ -229,9 +234,32 @@ impl Guest {
         });
         self.store.set_migration(record)?;
         self.observe().await?;
+        if !was_here && !stays_paused {
+            Box::pin(self.refresh_links()).await;
+        }
         self.set_stage(MigrationStage::Done);
         tracing::info!("the guest has come to this pod");
         Ok(())
+    }
+
+    /// Takes links down whose binding wants that. The handler, which compares links with the VMI, sets them up again:
+    /// a guest whose link came back at once could miss that it was down.
+    async fn refresh_links(&mut self) {
+        let Some(record) = self.store.record() else {
+            return;
+        };
+        let names = record.plan.refreshed_links.iter();
+        let down: BTreeMap<String, InterfaceLink> = names
+            .map(|name| (name.clone(), InterfaceLink::Down))
+            .collect();
+        if down.is_empty() {
+            return;
+        }
+        // The guest runs all the same; its addresses may be those of the other pod until their leases end.
+        if let Err(refusal) = self.set_links(&down).await {
+            let error = error_chain(&refusal);
+            tracing::warn!(error, "failed to take links down after a migration");
+        }
     }
 
     /// Nothing arrives any more.
