@@ -23,11 +23,11 @@ use super::file_servers::FileServers;
 use super::io_retry::IoRetry;
 use super::link::ConnectFailures;
 use super::metrics_server::MetricsServer;
-use super::migration::Migrations;
+use super::migration::{self, Memory, Migrations};
 use super::passt_servers::PasstServers;
 use super::record::RecordStore;
 use super::shutdown::Shutdown;
-use super::status::{Phase, Status, given_up};
+use super::status::{Phase, Status};
 use crate::agent::{FailedPings, ThawTimer};
 use crate::hypervisor::Link;
 use crate::settings::{self, Paths};
@@ -124,11 +124,8 @@ impl Guest {
         let thaw = ThawTimer::open(paths.thaw());
         let failed_pings = FailedPings::listen(&paths.failed_pings());
         // The phase may have been recorded before the guest was given up.
-        let status = if store.is_given_up() {
-            status.map(given_up)
-        } else {
-            status
-        };
+        let step = store.migration_step();
+        let status = status.map(|status| migration::seen(status, step, Memory::Follows));
         let dumps = Dumps::new(store.dump().cloned());
         let has_started = !matches!(store.phase(), None | Some(Phase::Ended(_)));
         let backups = Backups::new(store.backup().cloned(), has_started);

@@ -60,6 +60,7 @@ impl Guest {
         let waiting = self.tasks.spawn(accept(listener, events));
         self.migrations.stop();
         self.migrations.task = Some(waiting.abort_handle());
+        self.migrations.holds = false;
         self.migrations.enter(&id, MigrationStage::Waiting);
         tracing::info!(id, "waiting for the guest of another pod");
         Ok(())
@@ -99,12 +100,21 @@ impl Guest {
 
     pub(super) async fn on_visit(&mut self, visit: Visit) {
         let Some(ask) = visit.ask else {
-            if self.store.phase() == Some(Phase::Receiving) {
+            if self.store.phase() == Some(Phase::Receiving) && !self.migrations.holds {
                 self.fail_to_receive("the connection to the other pod has ended")
                     .await;
             }
             return;
         };
+        if let Ask::Finish {
+            post_copy: true,
+            cookie,
+            stays_paused,
+            ..
+        } = &ask
+        {
+            return self.run_early(cookie, *stays_paused, visit.answer).await;
+        }
         let answer = match self.answer(ask).await {
             Ok(answer) => answer,
             Err(refusal) => Answer::Refused(error_chain(&refusal)),
@@ -120,9 +130,18 @@ impl Guest {
                 xml,
                 cookie,
                 copied_disks,
+                post_copy,
             } => {
                 let cookie = cookie.decode().map_err(|_| Refusal::NotReceived)?;
-                self.prepare_arrival(&id, xml, &cookie, &copied_disks).await
+                let migration = self.arrival(Some(xml), &copied_disks, post_copy);
+                self.prepare_arrival(&id, &migration, &cookie).await
+            }
+            Ask::Hold => {
+                if self.store.phase() != Some(Phase::Receiving) {
+                    return Err(Refusal::NotReceived);
+                }
+                self.migrations.holds = true;
+                Ok(Answer::Done)
             }
             Ask::Finish {
                 cookie,
@@ -154,9 +173,8 @@ impl Guest {
     async fn prepare_arrival(
         &mut self,
         id: &str,
-        xml: String,
+        migration: &Migration,
         cookie: &Cookie,
-        copied_disks: &[String],
     ) -> Result<Answer, Refusal> {
         let expected = self.store.migration();
         let is_expected = expected
@@ -171,20 +189,25 @@ impl Guest {
         }
         self.store.advance(Phase::Receiving)?;
         self.migrations.enter(id, MigrationStage::Receiving);
-        let migration = self.arrival(Some(xml), copied_disks);
-        let cookie = connection.prepare(&migration, cookie).await?;
+        self.migrations.holds = false;
+        let cookie = connection.prepare(migration, cookie).await?;
         failpoints::after("virt-launcher/migration/receiving");
         self.publish();
         Ok(Answer::Cookie(WireCookie::from(&cookie)))
     }
 
-    fn arrival(&self, xml: Option<String>, copied_disks: &[String]) -> Migration {
+    pub(super) fn arrival(
+        &self,
+        xml: Option<String>,
+        copied_disks: &[String],
+        post_copy: bool,
+    ) -> Migration {
         let name = self
             .store
             .record()
             .map(|record| record.plan.domain_name.clone());
         Migration {
-            flags: flags(copied_disks),
+            flags: flags(copied_disks, post_copy),
             parameters: MigrationParameters {
                 destination_name: name,
                 destination_xml: xml,
@@ -198,7 +221,7 @@ impl Guest {
             return Err(Refusal::NotReceived);
         }
         let connection = self.connection().ok_or(libvirt::Error::Closed)?;
-        let migration = self.arrival(None, &[]);
+        let migration = self.arrival(None, &[], false);
         let finished = connection.finish(&migration, cookie, Outcome::Copied).await;
         let (_, cookie) = match finished {
             Ok(finished) => finished,
@@ -282,7 +305,7 @@ impl Guest {
         }
     }
 
-    fn set_stage(&mut self, stage: MigrationStage) {
+    pub(super) fn set_stage(&mut self, stage: MigrationStage) {
         let Migrations { report, .. } = &mut self.migrations;
         if let Some(report) = report {
             report.stage = stage;
@@ -322,7 +345,7 @@ async fn serve_visitor(mut stream: UnixStream, events: &mpsc::Sender<Event>) -> 
             }
         };
         let is_over = ask.is_none();
-        let is_take = matches!(ask, Some(Ask::Take { .. }));
+        let is_last = ask.as_ref().is_some_and(Ask::is_last);
         let reports_busy = ask.as_ref().is_some_and(Ask::reports_busy);
         let (answer, answered) = oneshot::channel();
         let sent = events.send(Event::Visit(Visit { ask, answer })).await;
@@ -340,7 +363,7 @@ async fn serve_visitor(mut stream: UnixStream, events: &mpsc::Sender<Event>) -> 
         if let Err(error) = write_frame(&mut stream, &answer).await {
             tracing::info!(error = error_chain(&error), "the other launcher is gone");
         }
-        if is_take && matches!(answer, Answer::Done) {
+        if is_last && matches!(answer, Answer::Done | Answer::Cookie(_)) {
             return Visits::Over;
         }
     }

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Event;
 use super::peer::{Ask, Peer, PeerError, WireCookie};
+use super::post_copy;
 use crate::guest::record::{MigrationRecord, MigrationStep};
 use crate::guest::refusal::Refusal;
 use crate::guest::status::Status;
@@ -26,10 +27,19 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// A guest that is paused here, and whose copy waits in the other pod.
 #[derive(Debug)]
 pub(in crate::guest) struct Copied {
-    id: String,
-    peer: Peer,
-    migration: Migration,
-    cookie: Cookie,
+    pub(super) id: String,
+    pub(super) peer: Peer,
+    pub(super) migration: Migration,
+    pub(super) cookie: Cookie,
+    pub(super) state: CopyState,
+}
+
+/// What the other pod has of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CopyState {
+    All,
+    /// The rest of the memory follows.
+    Switched,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -40,10 +50,21 @@ enum CopyError {
     Libvirt(#[from] libvirt::Error),
 }
 
+impl CopyError {
+    /// Whether libvirt or QEMU of one of the pods has refused.
+    fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Peer(PeerError::Refused(_)) | Self::Libvirt(libvirt::Error::Remote(_))
+        )
+    }
+}
+
 /// What both libvirtds and QEMUs must agree on.
-pub(super) fn flags(copied_disks: &[String]) -> MigrationFlags {
+pub(super) fn flags(copied_disks: &[String], post_copy: bool) -> MigrationFlags {
     MigrationFlags {
         copy_disks: !copied_disks.is_empty(),
+        post_copy,
         ..MigrationFlags::default()
     }
 }
@@ -67,7 +88,7 @@ fn migration(plan: &MigrationPlan) -> Migration {
         flags: MigrationFlags {
             auto_converge: plan.auto_converge,
             trusts_disks: plan.is_within_node,
-            ..flags(&plan.copied_disks)
+            ..flags(&plan.copied_disks, plan.post_copy)
         },
         parameters: MigrationParameters {
             bandwidth_mib: plan.bandwidth_mib,
@@ -82,7 +103,7 @@ impl Guest {
         if self.migrations.is(&plan.id) {
             return Ok(());
         }
-        if self.migrations.task.is_some() {
+        if self.migrations.task.is_some() || self.migrations.follow.is_some() {
             return Err(Refusal::Migrating);
         }
         self.ensure_no_backup().await?;
@@ -110,6 +131,8 @@ impl Guest {
         self.migrations.enter(&plan.id, MigrationStage::Copying);
         let cancelled = CancellationToken::new();
         self.migrations.cancelled = cancelled.clone();
+        let switch = CancellationToken::new();
+        self.migrations.switch = switch.clone();
         let events = self.migrations.sender.clone();
         let copying = self.tasks.spawn(async move {
             let guest = Copying {
@@ -117,6 +140,7 @@ impl Guest {
                 domain,
                 migration: migration(&plan),
                 cancelled,
+                switch,
                 events: events.clone(),
             };
             let event = match guest.copy(&plan).await {
@@ -145,6 +169,9 @@ impl Guest {
     /// All has been copied: gives the guest to the other pod.
     pub(super) async fn hand_over(&mut self, copied: Copied) {
         self.migrations.task = None;
+        if copied.state == CopyState::Switched {
+            return self.let_go(copied).await;
+        }
         if let Some(reason) = self.reason_to_keep().await {
             return self.keep(copied, reason).await;
         }
@@ -177,6 +204,7 @@ impl Guest {
             cookie: WireCookie::from(&copied.cookie),
             stays_paused: !resume,
             reports_busy: true,
+            post_copy: false,
         };
         let finished = copied.peer.ask_for_cookie(&finish).await;
         let cookie = match finished {
@@ -265,14 +293,32 @@ impl Guest {
     /// Ends what a migration has left behind: a guest that was given up never runs here again, and
     /// one that was not goes on.
     pub(in crate::guest) async fn settle_migration(&mut self) -> Result<(), Refusal> {
+        let step = self.store.migration_step();
+        if matches!(
+            step,
+            Some(MigrationStep::Switched | MigrationStep::Following)
+        ) {
+            return self.settle_post_copy().await;
+        }
         if self.migrations.task.is_some() {
             return Ok(());
         }
-        match self.store.migration().map(|record| record.step) {
-            None | Some(MigrationStep::Incoming | MigrationStep::Arrived) => Ok(()),
+        let was_switched = step == Some(MigrationStep::Copying) && self.was_switched().await?;
+        match step {
+            None
+            | Some(
+                MigrationStep::Incoming
+                | MigrationStep::Arrived
+                | MigrationStep::Switched
+                | MigrationStep::Following,
+            ) => Ok(()),
             Some(MigrationStep::GivenUp) => {
                 self.end_given_up().await;
                 Ok(())
+            }
+            Some(MigrationStep::Copying) if was_switched => {
+                self.record_switch();
+                self.settle_post_copy().await
             }
             Some(MigrationStep::Copying) => {
                 self.resume_after_copy().await?;
@@ -327,7 +373,7 @@ impl Guest {
     }
 
     /// Ends the QEMU of a guest that runs in the other pod.
-    async fn end_given_up(&mut self) {
+    pub(super) async fn end_given_up(&mut self) {
         let ended = async |to: &Connection, domain: &Domain| match to.destroy(domain).await {
             // It has ended already.
             Err(libvirt::Error::Remote(_)) => Ok(()),
@@ -351,39 +397,43 @@ struct Copying {
     domain: Domain,
     migration: Migration,
     cancelled: CancellationToken,
+    switch: CancellationToken,
     events: mpsc::Sender<Event>,
 }
 
 impl Copying {
-    async fn copy(self, plan: &MigrationPlan) -> Result<Copied, CopyError> {
-        let Self {
-            connection,
-            domain,
-            migration,
-            ..
-        } = &self;
+    async fn copy(mut self, plan: &MigrationPlan) -> Result<Copied, CopyError> {
         let mut peer = Peer::connect().await?;
-        let (xml, cookie) = connection.begin(domain, migration).await?;
-        let ask = Ask::Prepare {
-            id: plan.id.clone(),
-            xml,
-            cookie: WireCookie::from(&cookie),
-            copied_disks: plan.copied_disks.clone(),
+        let cookie = match self.prepare(&mut peer, plan).await {
+            Err(error) if self.migration.flags.post_copy && error.is_refusal() => {
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "the guest is copied such that it cannot be switched to post-copy"
+                );
+                self.migration.flags.post_copy = false;
+                self.prepare(&mut peer, plan).await?
+            }
+            prepared => prepared?,
         };
-        let cookie = peer.ask_for_cookie(&ask).await?;
         failpoints::after("virt-launcher/migration/prepared");
-        match self.perform(&cookie).await {
-            Ok(cookie) => Ok(Copied {
+        if self.migration.flags.post_copy {
+            // The guest's task may have ended.
+            self.events.send(Event::CanSwitch).await.ok();
+        }
+        match self.perform(&mut peer, &cookie).await {
+            Ok((cookie, state)) => Ok(Copied {
                 id: plan.id.clone(),
                 peer,
                 migration: self.migration,
                 cookie,
+                state,
             }),
             Err(error) => {
                 // First of all the guest goes on: the other pod may be unreachable.
                 let nothing = Cookie::default();
-                let confirmed = connection
-                    .confirm(domain, migration, &nothing, Outcome::Cancelled)
+                let confirmed = self
+                    .connection
+                    .confirm(&self.domain, &self.migration, &nothing, Outcome::Cancelled)
                     .await;
                 if let Err(error) = confirmed {
                     tracing::debug!(error = error_chain(&error), "nothing to take back");
@@ -399,8 +449,26 @@ impl Copying {
         }
     }
 
-    /// Waits for the end of the copy and reports its progress.
-    async fn perform(&self, cookie: &Cookie) -> Result<Cookie, libvirt::Error> {
+    /// Has the other launcher start a QEMU that waits for the guest.
+    async fn prepare(&self, peer: &mut Peer, plan: &MigrationPlan) -> Result<Cookie, CopyError> {
+        let begun = self.connection.begin(&self.domain, &self.migration).await;
+        let (xml, cookie) = begun?;
+        let ask = Ask::Prepare {
+            id: plan.id.clone(),
+            xml,
+            cookie: WireCookie::from(&cookie),
+            copied_disks: plan.copied_disks.clone(),
+            post_copy: self.migration.flags.post_copy,
+        };
+        Ok(peer.ask_for_cookie(&ask).await?)
+    }
+
+    /// Waits for the end of the copy, or for the switch to post-copy, and reports its progress.
+    async fn perform(
+        &self,
+        peer: &mut Peer,
+        cookie: &Cookie,
+    ) -> Result<(Cookie, CopyState), libvirt::Error> {
         let performed = self
             .connection
             .perform(&self.domain, &self.migration, cookie);
@@ -408,9 +476,18 @@ impl Copying {
         let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_asked_to_end = false;
+        let mut has_asked_to_switch = false;
         loop {
             tokio::select! {
-                performed = &mut performed => return performed,
+                performed = &mut performed => {
+                    let cookie = performed?;
+                    let state = if has_asked_to_switch {
+                        self.copy_state().await
+                    } else {
+                        CopyState::All
+                    };
+                    return Ok((cookie, state));
+                }
                 () = self.cancelled.cancelled(), if !is_asked_to_end => {
                     is_asked_to_end = true;
                     self.abort().await;
@@ -419,8 +496,52 @@ impl Copying {
                 _ = ticks.tick() => if is_asked_to_end {
                     self.abort().await;
                 } else {
+                    if self.switch.is_cancelled() {
+                        has_asked_to_switch |= self.migration.flags.post_copy;
+                        self.start_post_copy(peer).await;
+                    }
                     self.report().await;
                 },
+            }
+        }
+    }
+
+    /// May be repeated until the copy has been switched.
+    async fn start_post_copy(&self, peer: &mut Peer) {
+        if !self.migration.flags.post_copy {
+            return;
+        }
+        if let Err(error) = peer.command(&Ask::Hold).await {
+            tracing::info!(
+                error = error_chain(&error),
+                "the other pod is not ready for post-copy"
+            );
+            return;
+        }
+        failpoints::after("virt-launcher/migration/held");
+        match self.connection.start_post_copy(&self.domain).await {
+            Ok(()) => {
+                failpoints::after("virt-launcher/migration/start-post-copy");
+                tracing::info!("the copy is being switched to post-copy");
+            }
+            Err(error) => tracing::info!(
+                error = error_chain(&error),
+                "the copy was not switched to post-copy"
+            ),
+        }
+    }
+
+    /// How much was copied, after the switch was asked for. In doubt the guest does not go on here.
+    async fn copy_state(&self) -> CopyState {
+        match self.connection.state(&self.domain).await {
+            Ok(state) if !post_copy::is_in(state) => CopyState::All,
+            Ok(_) => CopyState::Switched,
+            Err(error) => {
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "whether the copy was switched to post-copy is unknown"
+                );
+                CopyState::Switched
             }
         }
     }
@@ -432,11 +553,19 @@ impl Copying {
     }
 
     async fn report(&self) {
-        match self.connection.job(&self.domain).await {
-            // A report that does not fit is followed by another.
-            Ok(job) => drop(self.events.try_send(Event::Progress(progress(&job)))),
-            Err(error) => tracing::debug!(error = error_chain(&error), "no progress is known"),
-        }
+        report_progress(&self.connection, &self.domain, &self.events).await;
+    }
+}
+
+pub(super) async fn report_progress(
+    connection: &Connection,
+    domain: &Domain,
+    events: &mpsc::Sender<Event>,
+) {
+    match connection.job(domain).await {
+        // A report that does not fit is followed by another.
+        Ok(job) => drop(events.try_send(Event::Progress(progress(&job)))),
+        Err(error) => tracing::debug!(error = error_chain(&error), "no progress is known"),
     }
 }
 
