@@ -99,7 +99,8 @@ fn arrived(observed: &Observed<'_>) -> Option<Step> {
     (observed.state.completed != Some(true)).then_some(Step::End(Outcome::Moved))
 }
 
-/// Whether the guest belongs to its new pod, whose launcher still waits for the old pod to say so.
+/// Whether the guest belongs to its new pod, whose launcher still waits for the old pod to say so. In post-copy
+/// it may not have heard that all is there.
 pub(crate) fn awaits_take_over(vmi: &VirtualMachineInstance, report: Option<&Report>) -> bool {
     let status = vmi.status.as_ref();
     let state = status.and_then(|status| status.migration_state.as_ref());
@@ -110,7 +111,7 @@ pub(crate) fn awaits_take_over(vmi: &VirtualMachineInstance, report: Option<&Rep
     model::has_moved(vmi)
         && is_this
         && state.failed != Some(true)
-        && report.stage == Stage::Received
+        && matches!(report.stage, Stage::Receiving | Stage::Received)
 }
 
 fn leaving(observed: &Observed<'_>) -> Option<Step> {
@@ -422,6 +423,9 @@ mod tests {
         };
         check("n2", json!({}), Stage::Received, true);
         check("n1", json!({}), Stage::Received, false);
+        check("n2", json!({}), Stage::Receiving, true);
+        check("n1", json!({}), Stage::Receiving, false);
+        check("n2", json!({}), Stage::PostCopy, false);
         let within = |change: Value| {
             let mut state = json!({"sourceNode": "n2", "completed": null});
             for (name, value) in change.as_object().unwrap() {

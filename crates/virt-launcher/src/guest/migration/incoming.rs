@@ -90,6 +90,16 @@ impl Guest {
         self.ensure_known().await?;
         match self.store.migration() {
             Some(record) if record.id == id => {
+                // The old pod was switched to post-copy, and could not ask for it.
+                if self.store.phase() == Some(Phase::Receiving) && self.migrations.holds {
+                    let nothing = WireCookie::from(&Cookie::default());
+                    let stays_paused = record.stays_paused;
+                    self.run_early(&nothing, stays_paused, None).await;
+                    return Ok(());
+                }
+                if record.step == MigrationStep::Following {
+                    return Ok(());
+                }
                 self.take().await?;
                 self.migrations.stop();
                 Ok(())
@@ -113,7 +123,9 @@ impl Guest {
             ..
         } = &ask
         {
-            return self.run_early(cookie, *stays_paused, visit.answer).await;
+            return self
+                .run_early(cookie, *stays_paused, Some(visit.answer))
+                .await;
         }
         let answer = match self.answer(ask).await {
             Ok(answer) => answer,

@@ -3,8 +3,8 @@
 //! libvirt ends the copy in the old pod when QEMU has switched. Then the old launcher records that it gives the
 //! guest up, and asks the new one to run it. The old QEMU stays until all of the memory has left it.
 //!
-//! **Invariants**: the new launcher runs the guest only when the old one has asked for it, and the old one asks
-//! only after its record; how post-copy ends is known from a QEMU, not from a connection between launchers,
+//! **Invariants**: the new launcher runs the guest only when the old one has asked for it, or the handler, once
+//! all of the memory has left the old pod; the old launcher asks only after its record; how post-copy ends is known from a QEMU, not from a connection between launchers,
 //! so that launchers and libvirtds may die meanwhile.
 
 use std::time::Duration;
@@ -206,13 +206,15 @@ impl Guest {
         &mut self,
         cookie: &WireCookie,
         stays_paused: bool,
-        answer: oneshot::Sender<Answer>,
+        answer: Option<oneshot::Sender<Answer>>,
     ) {
         let (connection, cookie) = match self.begin_early(cookie, stays_paused) {
             Ok(begun) => begun,
             Err(refusal) => {
+                let message = error_chain(&refusal);
+                tracing::warn!(message, "the guest was not run");
                 // The other launcher may be gone.
-                answer.send(Answer::Refused(error_chain(&refusal))).ok();
+                answer.map(|answer| answer.send(Answer::Refused(message)).ok());
                 return;
             }
         };
@@ -239,7 +241,7 @@ impl Guest {
             };
             // The guest's task may have ended, and the other launcher may be gone.
             events.send(Event::Followed(end)).await.ok();
-            answer.send(said).ok();
+            answer.map(|answer| answer.send(said).ok());
         });
         self.migrations.follow = Some(task.abort_handle());
         if let Err(error) = self.observe().await {
