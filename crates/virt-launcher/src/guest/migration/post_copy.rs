@@ -214,7 +214,9 @@ impl Guest {
                 let message = error_chain(&refusal);
                 tracing::warn!(message, "the guest was not run");
                 // The other launcher may be gone.
-                answer.map(|answer| answer.send(Answer::Refused(message)).ok());
+                if let Some(answer) = answer {
+                    answer.send(Answer::Refused(message)).ok();
+                }
                 return;
             }
         };
@@ -241,7 +243,9 @@ impl Guest {
             };
             // The guest's task may have ended, and the other launcher may be gone.
             events.send(Event::Followed(end)).await.ok();
-            answer.map(|answer| answer.send(said).ok());
+            if let Some(answer) = answer {
+                answer.send(said).ok();
+            }
         });
         self.migrations.follow = Some(task.abort_handle());
         if let Err(error) = self.observe().await {
