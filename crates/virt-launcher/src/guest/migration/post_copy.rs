@@ -370,11 +370,20 @@ impl Follow {
                 }
                 Err(error) => {
                     tracing::debug!(error = error_chain(&error), "QEMU shows no migration");
-                    return FollowEnd::Unknown;
+                    if !self.is_alive().await {
+                        return FollowEnd::Unknown;
+                    }
                 }
             }
             report_progress(&self.connection, &self.domain, &self.events).await;
         }
+    }
+
+    /// Whether libvirt knows a QEMU, after one did not answer.
+    async fn is_alive(&self) -> bool {
+        use libvirt::DomainState::{Blocked, Paused, Running};
+        let state = self.connection.state(&self.domain).await;
+        matches!(state, Ok(Running | Blocked | Paused(_)))
     }
 
     async fn status(&self) -> Result<String, libvirt::Error> {
