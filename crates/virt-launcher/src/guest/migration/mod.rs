@@ -10,6 +10,7 @@
 //! old pod, after it that it goes on in the new one. `post_copy` has the other order, in which the guest runs
 //! before all of its memory is there.
 
+mod copying;
 mod incoming;
 mod outgoing;
 mod peer;
@@ -20,8 +21,8 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+use self::copying::Copied;
 use self::incoming::Visit;
-use self::outgoing::Copied;
 use self::post_copy::FollowEnd;
 pub(super) use self::post_copy::{Memory, seen};
 use super::record::{MigrationRecord, MigrationStep};

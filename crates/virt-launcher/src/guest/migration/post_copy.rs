@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::outgoing::{Copied, report_progress};
+use super::copying::{Copied, report_progress};
 use super::peer::{Answer, Ask, Peer, PeerError, WireCookie};
 use super::{Event, stage};
 use crate::guest::qmp;
