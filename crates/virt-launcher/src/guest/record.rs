@@ -261,9 +261,11 @@ impl RecordStore {
 
     /// Whether this pod waits for a guest that belongs to another one.
     pub(crate) fn is_receiving(&self) -> bool {
-        let is_incoming = self
-            .migration()
-            .is_some_and(|record| record.step == MigrationStep::Incoming);
+        let step = self.migration_step();
+        let is_incoming = matches!(
+            step,
+            Some(MigrationStep::Incoming | MigrationStep::Following)
+        );
         let may_run = matches!(
             self.phase(),
             Some(Phase::Resuming | Phase::Started | Phase::Ended(_))
@@ -371,7 +373,10 @@ mod tests {
             (Phase::Started, false),
         ] {
             store.advance(phase).unwrap();
-            assert_eq!(store.is_receiving(), expected, "{phase:?}");
+            for step in [MigrationStep::Following, MigrationStep::Incoming] {
+                store.set_migration(record(step)).unwrap();
+                assert_eq!(store.is_receiving(), expected, "{phase:?} {step:?}");
+            }
         }
         store.set_migration(record(MigrationStep::Arrived)).unwrap();
         assert!(!store.is_receiving());
