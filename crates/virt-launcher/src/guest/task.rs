@@ -297,6 +297,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
+    use crate::guest::record::{MigrationRecord, MigrationStep};
 
     const UUID: &str = "69a61d3f-50cc-4611-b6e2-e53205a02bad";
 
@@ -389,6 +390,29 @@ mod tests {
         let ended = DomainState::Stopped(launcher_channel::StopReason::StartFailed);
         assert_eq!(state.domain, Some(ended));
         assert!(state.note.unwrap().contains("hook-sidecar-0"));
+    }
+
+    /// The old pod has given it up, and the new launcher was restarted before it could run it.
+    #[tokio::test]
+    async fn guest_that_did_not_arrive_has_ended_once_its_vmi_is_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::under(dir.path());
+        let mut store = RecordStore::open(&paths.record()).unwrap();
+        store.set_plan(plan()).unwrap();
+        let record = MigrationRecord {
+            id: "m".to_owned(),
+            step: MigrationStep::Incoming,
+            stays_paused: false,
+        };
+        store.set_migration(Some(record)).unwrap();
+        store.advance(Phase::Receiving).unwrap();
+        let (sender, states) = watch::channel(None);
+        let mut guest = Guest::new(parts(&paths, store, sender));
+        guest.sync(plan()).await.unwrap();
+        let state = states.borrow().clone().unwrap();
+        let lost = DomainState::Stopped(launcher_channel::StopReason::Crashed);
+        assert_eq!(state.domain, Some(lost));
+        assert!(state.note.unwrap().contains("lost"));
     }
 
     /// Issue: the state kept an agent that was gone, if libvirtd did not answer the next query.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use error_chain::error_chain;
 use launcher_channel::{
-    GuestPlan, MAX_FRAME, MigrationSocket, MigrationStage, read_frame, write_frame,
+    GuestPlan, MAX_FRAME, MigrationSocket, MigrationStage, StopReason, read_frame, write_frame,
 };
 use libvirt::{Cookie, Migration, MigrationParameters, Outcome};
 use tokio::net::{UnixListener, UnixStream};
@@ -14,11 +14,12 @@ use tokio::time::Instant;
 use super::outgoing::{flags, parameters};
 use super::peer::{Answer, Ask, BUSY_INTERVAL, WireCookie};
 use super::{Event, Migrations};
+use crate::guest::ending::Ending;
 use crate::guest::link::LINK_TIMEOUT;
 use crate::guest::record::{MigrationRecord, MigrationStep};
 use crate::guest::refusal::Refusal;
 use crate::guest::separate;
-use crate::guest::status::Phase;
+use crate::guest::status::{Phase, Status};
 use crate::guest::task::Guest;
 use crate::{prepare, serve};
 
@@ -106,6 +107,23 @@ impl Guest {
             }
             _ => Err(Refusal::NotReceived),
         }
+    }
+
+    /// The VMI may be here before its guest: then it arrives yet, or it is lost if nothing of it is here any more.
+    pub(in crate::guest) async fn sync_while_receiving(&mut self) -> Result<(), Refusal> {
+        let report = self.migrations.report();
+        let has_failed =
+            report.is_some_and(|report| matches!(report.stage, MigrationStage::Failed(_)));
+        if self.store.phase() != Some(Phase::Receiving) || !has_failed {
+            return Err(Refusal::Receiving);
+        }
+        tracing::error!("the guest was given up to this pod, and is not here: it is lost");
+        let ending = Ending {
+            note: Some("the guest was lost at the end of a migration".to_owned()),
+            signal: None,
+        };
+        self.store.end(StopReason::Crashed, ending)?;
+        self.apply(Status::Ended(StopReason::Crashed)).await
     }
 
     pub(super) async fn on_visit(&mut self, visit: Visit) {
