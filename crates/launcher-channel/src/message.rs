@@ -65,6 +65,12 @@ pub enum Request {
     CancelMigration {
         id: String,
     },
+    /// Switches a copy to post-copy: the guest runs in the other pod, and the rest of its memory follows. Only
+    /// for a launcher whose state shows that it can.
+    #[serde(rename_all = "camelCase")]
+    StartPostCopy {
+        id: String,
+    },
     /// Makes these the hot-plugged disks of the running guest: attaches missing ones and removes others.
     /// The state shows which are attached; a removal is complete when the disk has left it.
     Disks(Vec<HotDisk>),
@@ -104,6 +110,7 @@ impl Request {
             Self::TakeOver { .. } => "take over",
             Self::Migrate(_) => "migrate",
             Self::CancelMigration { .. } => "cancel migration",
+            Self::StartPostCopy { .. } => "start post-copy",
             Self::Disks(_) => "disks",
             Self::Links(_) => "links",
             Self::Resize(_) => "resize",

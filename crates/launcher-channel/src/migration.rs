@@ -16,6 +16,8 @@ pub struct MigrationPlan {
     pub copied_disks: Vec<String>,
     /// Both pods are on the same node, so all others of its files are shared by one kernel.
     pub is_within_node: bool,
+    /// The copy is made such that it can be switched to post-copy, if the other pod can do that.
+    pub post_copy: bool,
 }
 
 /// A migration as a launcher sees it.
@@ -26,6 +28,9 @@ pub struct MigrationReport {
     pub stage: MigrationStage,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<MigrationProgress>,
+    /// The copy can be switched to post-copy. Only then the launcher knows the request for it.
+    #[serde(default)]
+    pub can_switch: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +44,8 @@ pub enum MigrationStage {
     Received,
     /// The guest runs here and is copied to another pod.
     Copying,
+    /// The guest runs in the new pod, and the rest of its memory follows. It cannot go back.
+    PostCopy,
     /// The guest is in the other pod and no longer in this one, or the reverse.
     Done,
     /// The guest is where it was before.

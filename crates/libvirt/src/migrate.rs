@@ -17,8 +17,8 @@ const LIFECYCLE_LIMIT: Duration = Duration::from_mins(2);
 /// The protocol's own bound on the parameters of job statistics.
 pub(crate) const MAX_PARAMETERS: usize = 256;
 
-/// How a guest is migrated. It always stays paused at the target until it is resumed, and the target
-/// defines the domain, so that it knows the reason of a stop afterwards.
+/// How a guest is migrated. It stays paused at the target until it is resumed, unless it was switched to
+/// post-copy, and the target defines the domain, so that it knows the reason of a stop afterwards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -46,12 +46,21 @@ const POST_COPY: u32 = 1 << 15;
 impl MigrationFlags {
     fn bits(self) -> u32 {
         let bit = |wanted, bit| if wanted { bit } else { 0 };
-        LIVE | PAUSED
-            | PERSIST_DEST
+        // libvirt refuses to begin a copy that may be switched, and whose guest stays paused.
+        LIVE | PERSIST_DEST
+            | bit(!self.post_copy, PAUSED)
             | bit(self.copy_disks, NON_SHARED_INC)
             | bit(self.trusts_disks, UNSAFE)
             | bit(self.auto_converge, AUTO_CONVERGE)
             | bit(self.post_copy, POST_COPY)
+    }
+
+    /// Those of the last step at the target, which decide whether libvirt runs the guest.
+    fn finish_bits(self, outcome: Outcome) -> u32 {
+        match outcome {
+            Outcome::Copied | Outcome::Cancelled => self.bits() | PAUSED,
+            Outcome::Switched => self.bits() & !PAUSED,
+        }
     }
 }
 
@@ -218,6 +227,8 @@ fn decode_number(from: &mut Decoder<'_>) -> Result<Option<u64>, ProtocolError> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Copied,
+    /// The guest runs at the target from now on, and the rest of its memory follows.
+    Switched,
     Cancelled,
 }
 
@@ -279,7 +290,8 @@ impl Connection {
         Ok(decode_cookie(&reply)?)
     }
 
-    /// At the target: takes the guest over, or ends the QEMU that waits for it.
+    /// At the target: takes the guest over, or ends the QEMU that waits for it. With [`Outcome::Switched`]
+    /// this lasts until all memory is there; if the connection to the server ends before, the server goes on.
     pub async fn finish(
         &self,
         with: &Migration,
@@ -290,10 +302,14 @@ impl Connection {
             .parameters
             .encode(Encoder::new())
             .opaque(&cookie.0)
-            .u32(with.flags.bits())
+            .u32(with.flags.finish_bits(outcome))
             .i32(outcome.number());
         let call = Call::new(procedure::DOMAIN_MIGRATE_FINISH3_PARAMS, arguments);
-        let reply = self.with_limit(LIFECYCLE_LIMIT).call(call).await?;
+        let limit = match outcome {
+            Outcome::Switched => NO_LIMIT,
+            Outcome::Copied | Outcome::Cancelled => LIFECYCLE_LIMIT,
+        };
+        let reply = self.with_limit(limit).call(call).await?;
         Ok(decode_finished(&reply.body)?)
     }
 
@@ -393,7 +409,27 @@ mod tests {
             copy_disks: true,
             trusts_disks: true,
         };
-        assert_eq!(all.bits(), 1 | 8 | 32 | 128 | 512 | 8192 | 32768);
+        assert_eq!(all.bits(), 1 | 8 | 128 | 512 | 8192 | 32768);
+    }
+
+    #[test]
+    fn only_a_guest_that_was_switched_runs_at_once() {
+        for post_copy in [false, true] {
+            let flags = MigrationFlags {
+                post_copy,
+                ..MigrationFlags::default()
+            };
+            for (outcome, stays_paused) in [
+                (Outcome::Copied, true),
+                (Outcome::Cancelled, true),
+                (Outcome::Switched, false),
+            ] {
+                let bits = flags.finish_bits(outcome);
+                assert_eq!(bits & PAUSED != 0, stays_paused, "{post_copy} {outcome:?}");
+                assert_eq!(bits & POST_COPY != 0, post_copy, "{post_copy} {outcome:?}");
+            }
+        }
+        assert_eq!(Outcome::Switched.number(), 0);
     }
 
     #[test]

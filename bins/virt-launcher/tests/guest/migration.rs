@@ -16,7 +16,7 @@ use crate::bundle::{Bundle, kill};
 use crate::handler::Handler;
 use crate::{QEMU, disk_plan, exit_code, pod, pod_with};
 
-const ID: &str = "migration";
+pub(crate) const ID: &str = "migration";
 
 /// The failpoints of the pod that the guest leaves, and whether the guest stays when its launcher dies
 /// at one.
@@ -75,7 +75,7 @@ pub(crate) fn connect(source: &Bundle, target: &Bundle) -> JoinSet<()> {
 }
 
 /// The same, but nothing flows through one of the sockets before that is open.
-fn connect_when(
+pub(crate) fn connect_when(
     source: &Bundle,
     target: &Bundle,
     held: MigrationSocket,
@@ -127,12 +127,21 @@ pub(crate) fn receive(plan: &GuestPlan) -> Request {
 }
 
 /// All that a guest has written in this pod; its firmware writes nothing.
-fn written(pod: &Bundle) -> Vec<u8> {
+pub(crate) fn written(pod: &Bundle) -> Vec<u8> {
     fs::read(pod.run_dir().join("private/serial.log")).unwrap_or_default()
 }
 
 pub(crate) fn wait_for_letters(pod: &Bundle, count: usize) {
     pod.wait("letters", || (written(pod).len() >= count).then_some(()));
+}
+
+/// Checks that not a letter is lost or written twice.
+pub(crate) fn is_one_row(source: &Bundle, target: &Bundle) {
+    let all = [written(source), written(target)].concat();
+    for pair in all.windows(2) {
+        let next = if pair[0] == b'z' { b'a' } else { pair[0] + 1 };
+        assert_eq!(pair[1], next, "{}", String::from_utf8_lossy(&all));
+    }
 }
 
 /// The stage that the launcher has reported last.
@@ -183,12 +192,7 @@ async fn guest_continues_in_the_other_pod() {
         assert!(source.pids(QEMU).is_empty());
         let before = written(&target).len();
         wait_for_letters(&target, before + 60);
-        // Not a letter is lost or written twice.
-        let all = [written(&source), written(&target)].concat();
-        for pair in all.windows(2) {
-            let next = if pair[0] == b'z' { b'a' } else { pair[0] + 1 };
-            assert_eq!(pair[1], next, "{}", String::from_utf8_lossy(&all));
-        }
+        is_one_row(&source, &target);
         old.done(Request::Release).await;
         let paused = new.done(Request::Pause).await;
         assert_eq!(paused.domain, Some(DomainState::PausedByUser));
@@ -327,7 +331,7 @@ async fn guest_that_is_paused_before_it_is_taken_over_stays_paused() {
 }
 
 /// Waits until the guest of this launcher runs, and checks that it does.
-async fn continues(handler: &mut Handler<'_>) {
+pub(crate) async fn continues(handler: &mut Handler<'_>) {
     while handler.done(Request::State).await.domain != Some(DomainState::Running) {
         handler.next_state().await;
     }
@@ -335,7 +339,7 @@ async fn continues(handler: &mut Handler<'_>) {
     wait_for_letters(handler.pod, before + 30);
 }
 
-fn arm(pod: &Bundle, failpoint: &str) {
+pub(crate) fn arm(pod: &Bundle, failpoint: &str) {
     let armed = pod.run_dir().join("private/failpoints");
     fs::write(&armed, format!("{failpoint}\n")).unwrap();
     fs::set_permissions(&armed, fs::Permissions::from_mode(0o666)).unwrap();

@@ -1,7 +1,7 @@
 //! Carries out a plan: the step, then the status, then the events.
 
 use kube::Api;
-use kubevirt_api::migration::MigrationAbortStatus;
+use kubevirt_api::migration::{MigrationAbortStatus, MigrationMode};
 use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Phase;
 use kubevirt_api::{finalizers, labels};
 use reasons::Reason;
@@ -280,14 +280,18 @@ impl Controller {
                     &note,
                 );
             }
-            Phase::Failed if observed.migration.is_deleting() => {
+            Phase::Failed if observed.migration.is_deleting() && !was_switched(observed) => {
                 let note = "The migration was cancelled; the guest stays where it is";
                 let reason = Reason::SuccessfulAbortMigration;
                 self.publish(observed, EventType::Normal, reason, note);
             }
             Phase::Failed => {
                 let message = message.unwrap_or_default();
-                let note = format!("The guest stays where it is: {message}");
+                let note = if was_switched(observed) {
+                    format!("The guest is lost: {message}")
+                } else {
+                    format!("The guest stays where it is: {message}")
+                };
                 self.publish(observed, EventType::Warning, Reason::FailedMigration, &note);
             }
             _ => {}
@@ -302,6 +306,13 @@ impl Controller {
             self.recorder.publish(vmi.as_ref(), kind, reason, note);
         }
     }
+}
+
+/// Whether the guest could not go back, because its memory was in two pods.
+fn was_switched(observed: &Observed) -> bool {
+    let vmi = observed.vmi.as_deref();
+    let state = vmi.and_then(|vmi| vmi.migration(observed.migration.uid()));
+    state.is_some_and(|state| state.mode == Some(MigrationMode::PostCopy))
 }
 
 /// Where a migration moves the guest, for messages.

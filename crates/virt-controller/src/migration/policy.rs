@@ -61,7 +61,12 @@ pub(super) fn merge(
         "completionTimeoutPerGiB": 150, "progressTimeout": 150,
         "parallelMigrationsPerCluster": 5, "parallelOutboundMigrationsPerNode": 2,
     });
-    let mut overlay = |written: Value, fields: Option<&[&str]>| {
+    let mut overlay = |mut written: Value, fields: Option<&[&str]>| {
+        // Who allows post-copy, and does not say whether the guest may be disrupted, allows that, too.
+        let post_copy = written["allowPostCopy"].clone();
+        if written["allowWorkloadDisruption"].is_null() && !post_copy.is_null() {
+            written["allowWorkloadDisruption"] = post_copy;
+        }
         for (name, value) in written.as_object().into_iter().flatten() {
             let is_setting = fields.is_none_or(|fields| fields.contains(&name.as_str()));
             if is_setting && !value.is_null() {

@@ -539,6 +539,32 @@ fn policy_with_most_matching_labels_is_chosen() {
 }
 
 #[test]
+fn permission_to_disrupt_the_guest_follows_that_for_post_copy() {
+    let check = |cluster: Value, policy: Value, expected: [bool; 2]| {
+        let settings = serde_json::from_value(cluster.clone()).unwrap();
+        let whole = json!({"metadata": {"name": "p"}, "spec": policy});
+        let whole = serde_json::from_value(whole).unwrap();
+        let merged = policy::merge(Some(&settings), Some(&whole));
+        let found = [merged.allow_post_copy, merged.allow_workload_disruption];
+        assert_eq!(found, expected.map(Some), "{cluster} {policy}");
+    };
+    let allowed = || json!({"allowPostCopy": true});
+    let forbidden = || json!({"allowPostCopy": false});
+    check(json!({}), json!({"selectors": {}}), [false, false]);
+    check(allowed(), json!({"selectors": {}}), [true, true]);
+    let gentle = json!({"allowPostCopy": true, "allowWorkloadDisruption": false});
+    check(gentle, json!({"selectors": {}}), [true, false]);
+    let of_policy = |mut settings: Value| {
+        settings["selectors"] = json!({});
+        settings
+    };
+    check(json!({}), of_policy(allowed()), [true, true]);
+    check(allowed(), of_policy(forbidden()), [false, false]);
+    let pausing = json!({"allowPostCopy": false, "allowWorkloadDisruption": true});
+    check(allowed(), of_policy(pausing), [false, true]);
+}
+
+#[test]
 fn state_of_an_earlier_migration_is_replaced_as_a_whole() {
     let old = json!({"migrationUid": "1", "completed": true, "failed": true,
         "migrationConfiguration": {"bandwidthPerMigration": "1", "progressTimeout": 3}});

@@ -91,7 +91,7 @@ pub(crate) fn plan(observed: &Observed<'_>) -> Vec<Step> {
         }
         _ if observed.pod_ended || !connected => vec![],
         // Its launcher accepts nothing else before.
-        Some(_) if observed.awaits_take_over => vec![Step::TakeOver],
+        _ if observed.awaits_take_over => vec![Step::TakeOver],
         None if deleted => vec![Step::Report],
         Some(_) if deleted => vec![shutdown(observed)],
         _ => {
@@ -397,6 +397,8 @@ mod tests {
         for (phase, deleted, domain, connected, expected) in [
             (Phase::Running, false, paused, true, vec![Step::TakeOver]),
             (Phase::Running, true, paused, true, vec![Step::TakeOver]),
+            // In post-copy it may not count as one before.
+            (Phase::Running, false, None, true, vec![Step::TakeOver]),
             (Phase::Running, false, paused, false, vec![]),
             (Phase::Running, false, lost, true, vec![Step::Report]),
             // The guest of a VMI that has ended must not run again.

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use serving::Target;
 
 use super::{
-    carriage::{Carriage, Listening, SILENCE_LIMIT, Way},
+    carriage::{Carriage, Listening, Pace, SILENCE_LIMIT, Way},
     endpoint,
-    limits::{self, Limits},
+    limits::{self, AtCompletion, Limits},
     plan::{Observed, Outcome, Step, plan},
 };
 use crate::{
@@ -56,13 +56,17 @@ impl Guests {
         let is_copying = state.start_timestamp.is_some()
             && state.completed != Some(true)
             && pair.part == Part::Runs;
-        let overrun = is_copying
-            .then(|| {
-                let progress = report.and_then(|report| report.progress.as_ref());
-                let limits = Limits::of(state.migration_configuration.as_ref());
-                self.migrations.observe(key, &uid, limits, progress)
-            })
-            .flatten();
+        let pace = if is_copying {
+            let progress = report.and_then(|report| report.progress.as_ref());
+            let at_completion = match report {
+                Some(report) if report.can_switch => AtCompletion::Switch,
+                _ => AtCompletion::End,
+            };
+            let limits = Limits::of(state.migration_configuration.as_ref(), at_completion);
+            self.migrations.observe(key, &uid, limits, progress)
+        } else {
+            Pace::default()
+        };
         let step = plan(&Observed {
             state,
             part: pair.part,
@@ -71,7 +75,8 @@ impl Guests {
             is_connected: link.peer.is_some(),
             is_known: link.state.is_some(),
             stage: report.map(|report| &report.stage),
-            overrun: overrun.as_deref(),
+            overrun: pace.overrun.as_deref(),
+            due: pace.due,
         });
         if let Some(step) = step {
             tracing::info!(migration = uid, ?step, "next step of a migration");
@@ -122,6 +127,17 @@ impl Guests {
                 let cancel = Request::CancelMigration { id };
                 guest.entry.session.call(cancel).await?;
                 failpoints::after("virt-handler/migration/cancel");
+                Ok(())
+            }
+            Step::StartPostCopy => {
+                let start = Request::StartPostCopy { id };
+                guest.entry.session.call(start).await?;
+                failpoints::after("virt-handler/migration/start-post-copy");
+                Ok(())
+            }
+            Step::PublishPostCopy => {
+                self.publish(guest, json!({"mode": "PostCopy"})).await?;
+                failpoints::after("virt-handler/migration/publish-post-copy");
                 Ok(())
             }
             Step::End(outcome) => self.end(guest, &outcome).await,
@@ -196,6 +212,7 @@ impl Guests {
             bandwidth_mib: limits::bandwidth_mib(written),
             copied_disks: copied_disks(guest.vmi),
             is_within_node: model::is_within_node(guest.state),
+            post_copy: limits::allows_post_copy(written),
         };
         let migrate = Request::Migrate(Box::new(plan));
         match guest.entry.session.call(migrate).await {

@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     PROTOCOL, SOCKETS, endpoint,
-    limits::{Limits, Watch},
+    limits::{Due, Limits, Watch},
 };
 use crate::{
     launcher::PeerError,
@@ -54,6 +54,14 @@ struct Followed {
     _carriage: Option<DropGuard>,
 }
 
+/// Whether a copy is fast enough.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Why it has to end.
+    pub(super) overrun: Option<String>,
+    pub(super) due: Due,
+}
+
 impl Migrations {
     /// Forgets the migration of this guest and ends its carriage.
     pub(crate) fn remove(&self, key: &Key) {
@@ -72,14 +80,14 @@ impl Migrations {
         stop
     }
 
-    /// Notes the progress of a copy; returns why it has to end.
+    /// Notes the progress of a copy.
     pub(super) fn observe(
         &self,
         key: &Key,
         uid: &str,
         limits: Limits,
         progress: Option<&MigrationProgress>,
-    ) -> Option<String> {
+    ) -> Pace {
         let now = Instant::now();
         let mut all = self.followed.lock();
         let fresh = || Followed {
@@ -92,7 +100,10 @@ impl Migrations {
             *followed = fresh();
         }
         let overrun = followed.watch.observe(limits, progress, now);
-        overrun.map(str::to_owned)
+        Pace {
+            overrun: overrun.map(str::to_owned),
+            due: followed.watch.due(),
+        }
     }
 }
 

@@ -24,7 +24,8 @@ use kube::{
 };
 use kubevirt_api::VirtualMachineInstance;
 use launcher_channel::{
-    DomainState, GuestState, MigrationReport, MigrationStage as Stage, Request, StopReason,
+    DomainState, GuestState, MigrationProgress, MigrationReport, MigrationStage as Stage, Request,
+    StopReason,
 };
 use reconcile::{Clock, Key, Reconciler as _, Store, Triggers, recorder, watch};
 use serde_json::{Value, json};
@@ -59,6 +60,8 @@ enum Course {
     AwaitsTakeOver,
     /// The old virt-handler is away from the hand-over on.
     OldNodeIsSilent,
+    /// The copy takes so long that it is switched to post-copy.
+    Switches,
     IsCancelled,
 }
 
@@ -69,13 +72,15 @@ const BETWEEN_NODES: Way = ["n1", "n2"];
 const WITHIN_NODE: Way = ["n1", "n1"];
 
 /// All ways with all courses; within a node there is one virt-handler, which cannot be away from one pod.
-const ALL: [(Way, Course); 7] = [
+const ALL: [(Way, Course); 9] = [
     (BETWEEN_NODES, Course::Moves),
     (BETWEEN_NODES, Course::AwaitsTakeOver),
     (BETWEEN_NODES, Course::OldNodeIsSilent),
+    (BETWEEN_NODES, Course::Switches),
     (BETWEEN_NODES, Course::IsCancelled),
     (WITHIN_NODE, Course::Moves),
     (WITHIN_NODE, Course::AwaitsTakeOver),
+    (WITHIN_NODE, Course::Switches),
     (WITHIN_NODE, Course::IsCancelled),
 ];
 
@@ -112,8 +117,12 @@ impl Launcher {
     fn enter(&self, stage: Stage, domain: Option<DomainState>) {
         let report = MigrationReport {
             id: ID.to_owned(),
+            can_switch: stage == Stage::Copying,
             stage,
-            progress: None,
+            progress: Some(MigrationProgress {
+                total_bytes: Some(1),
+                ..MigrationProgress::default()
+            }),
         };
         self.0.send_modify(|link| {
             link.state = Some(GuestState {
@@ -132,6 +141,9 @@ impl Launcher {
             (Request::Migrate(_), None) => self.enter(Stage::Copying, domain),
             (Request::CancelMigration { .. }, Some(Stage::Copying)) => {
                 self.enter(Stage::Cancelled, domain);
+            }
+            (Request::StartPostCopy { .. }, Some(Stage::Copying)) => {
+                self.enter(Stage::PostCopy, Some(DomainState::PausedOther));
             }
             (Request::TakeOver { .. }, Some(Stage::Received)) => {
                 self.enter(Stage::Done, Some(DomainState::Running));
@@ -180,6 +192,10 @@ struct Cluster {
     trap: Trap,
     /// A virt-handler has died while it carried the bytes of the copy.
     is_cut_off: bool,
+    /// The same, in post-copy.
+    is_lost: bool,
+    /// The VMI shows post-copy.
+    is_shown: bool,
 }
 
 impl Cluster {
@@ -228,6 +244,8 @@ impl Cluster {
             pods_dir,
             trap,
             is_cut_off: false,
+            is_lost: false,
+            is_shown: false,
         };
         for at in 0..count {
             cluster.start(at).await;
@@ -314,7 +332,9 @@ impl Cluster {
         if let Err(_killed) = reconciled.await {
             let (_, stop) = self.processes[at].running.take().unwrap();
             stop.cancel();
-            self.is_cut_off |= self.places[0].launcher.stage() == Some(Stage::Copying);
+            let stage = self.places[0].launcher.stage();
+            self.is_cut_off |= stage == Some(Stage::Copying);
+            self.is_lost |= stage == Some(Stage::PostCopy);
             self.start(at).await;
         }
     }
@@ -342,10 +362,24 @@ impl Cluster {
     /// What the launchers do by themselves once the copy runs.
     fn copy(&mut self, course: Course) {
         let [old, new] = [&self.places[0].launcher, &self.places[1].launcher];
+        let given_up = Some(DomainState::Stopped(StopReason::Migrated));
+        if old.stage() == Some(Stage::PostCopy) {
+            let lost = Some(DomainState::PausedPostcopyFailed);
+            if self.is_lost {
+                let ended = || Stage::Failed("the memory cannot follow".to_owned());
+                old.enter(ended(), lost);
+                new.enter(ended(), lost);
+            } else if !new.is_running() {
+                new.enter(Stage::PostCopy, Some(DomainState::Running));
+            } else if self.is_shown {
+                old.enter(Stage::Done, given_up);
+                new.enter(Stage::Done, Some(DomainState::Running));
+            }
+            return;
+        }
         if old.stage() != Some(Stage::Copying) {
             return;
         }
-        let given_up = Some(DomainState::Stopped(StopReason::Migrated));
         if self.is_cut_off {
             let ended = || Stage::Failed("the connection to the other pod has ended".to_owned());
             old.enter(ended(), Some(DomainState::Running));
@@ -353,7 +387,7 @@ impl Cluster {
             return;
         }
         match course {
-            Course::IsCancelled => {}
+            Course::IsCancelled | Course::Switches => {}
             Course::Moves | Course::OldNodeIsSilent => {
                 old.enter(Stage::Done, given_up);
                 new.enter(Stage::Done, Some(DomainState::Running));
@@ -389,6 +423,7 @@ impl Cluster {
                 let abort = json!({"abortRequested": true, "abortStatus": "Aborting"});
                 patch(&self.client, &json!({"status": {"migrationState": abort}})).await;
             }
+            self.is_shown = vmi["status"]["migrationState"]["mode"] == "PostCopy";
             self.follow(&vmi).await;
             self.copy(course);
             tokio::time::sleep(STEP).await;
@@ -403,6 +438,9 @@ impl Cluster {
     /// Whether the migration is over, and the VMI says where the guest runs.
     fn is_true(&self, vmi: &Value) -> bool {
         let state = &vmi["status"]["migrationState"];
+        if self.is_lost {
+            return vmi["status"]["phase"] == "Failed";
+        }
         let place = self.places.iter().find(|one| one.launcher.is_running());
         let Some(place) = place.filter(|_| state["completed"] == true) else {
             return false;
@@ -466,6 +504,8 @@ async fn publish_migration(client: &Client, way: Way, source: &Pod, target: &Pod
     let state = json!({
         "migrationUid": ID, "sourceNode": way[0], "targetNode": way[1],
         "sourcePod": source.metadata.name, "targetPod": "target",
+        "migrationConfiguration": {
+            "allowPostCopy": true, "allowWorkloadDisruption": true, "completionTimeoutPerGiB": 1},
     });
     let status = json!({"status": {"activePods": active, "migrationState": state}});
     patch(client, &status).await;
@@ -491,6 +531,8 @@ async fn migration_ends_as_its_launchers_end_it() {
         );
         let abort = &vmi["status"]["migrationState"]["abortStatus"];
         assert_eq!(abort == "Succeeded", course == Course::IsCancelled);
+        let mode = &vmi["status"]["migrationState"]["mode"];
+        assert_eq!(mode == "PostCopy", course == Course::Switches, "{mode}");
         cluster.end().await;
     }
 }

@@ -18,10 +18,38 @@ const MIB: u64 = 1 << 20;
 pub(super) struct Limits {
     completion_per_gib: Duration,
     progress: Duration,
+    at_completion: AtCompletion,
+}
+
+/// What follows when a copy is not complete in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtCompletion {
+    End,
+    /// It is switched to post-copy. One that cannot be switched ends after the same time again.
+    Switch,
+}
+
+/// What a late copy needs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Due {
+    #[default]
+    Nothing,
+    /// The switch to post-copy.
+    PostCopy,
+}
+
+/// Whether the settings allow post-copy at all.
+pub(super) fn allows_post_copy(written: Option<&VmimConfigurationOptions>) -> bool {
+    let post_copy = written.and_then(|all| all.allow_post_copy);
+    let disruption = written.and_then(|all| all.allow_workload_disruption);
+    post_copy == Some(true) && disruption.unwrap_or(true)
 }
 
 impl Limits {
-    pub(super) fn of(written: Option<&VmimConfigurationOptions>) -> Self {
+    pub(super) fn of(
+        written: Option<&VmimConfigurationOptions>,
+        at_completion: AtCompletion,
+    ) -> Self {
         let seconds = |value: Option<i64>, default: i64| {
             let seconds = u64::try_from(value.unwrap_or(default)).unwrap_or(0);
             Duration::from_secs(seconds)
@@ -35,6 +63,7 @@ impl Limits {
                 written.and_then(|all| all.progress_timeout),
                 PROGRESS_SECONDS,
             ),
+            at_completion,
         }
     }
 }
@@ -54,6 +83,7 @@ pub(super) struct Watch {
     least: Option<u64>,
     since: Instant,
     overrun: Option<String>,
+    is_switch_due: bool,
 }
 
 impl Watch {
@@ -63,6 +93,16 @@ impl Watch {
             least: None,
             since: now,
             overrun: None,
+            is_switch_due: false,
+        }
+    }
+
+    /// What has to happen with the copy, from the first time on.
+    pub(super) fn due(&self) -> Due {
+        if self.is_switch_due {
+            Due::PostCopy
+        } else {
+            Due::Nothing
         }
     }
 
@@ -80,6 +120,11 @@ impl Watch {
             self.least = Some(remaining);
             self.since = now;
         }
+        let is_late = limits.at_completion == AtCompletion::Switch
+            && self
+                .completion(limits, progress, now)
+                .is_some_and(|time| time.elapsed >= time.limit);
+        self.is_switch_due |= is_late;
         if self.overrun.is_none() {
             self.overrun = self.exceeded(limits, progress, now);
         }
@@ -100,18 +145,52 @@ impl Watch {
                  memory faster than it is copied"
             ));
         }
+        let Time {
+            elapsed,
+            limit,
+            gib,
+        } = self.completion(limits, progress, now)?;
+        let (limit, detail) = match limits.at_completion {
+            AtCompletion::End => (limit, ""),
+            AtCompletion::Switch => (
+                limit.saturating_mul(2),
+                ", and QEMU does not switch to post-copy",
+            ),
+        };
+        (elapsed >= limit).then(|| {
+            format!(
+                "not complete after {} s for {gib} GiB (migrations.completionTimeoutPerGiB){detail}",
+                limit.as_secs()
+            )
+        })
+    }
+
+    /// The time for the whole copy; `None` if its size is unknown, or if it has no limit.
+    fn completion(
+        &self,
+        limits: Limits,
+        progress: Option<&MigrationProgress>,
+        now: Instant,
+    ) -> Option<Time> {
         let total = progress.and_then(|progress| progress.total_bytes)?;
         let gib = u32::try_from(total.div_ceil(GIB).max(1)).unwrap_or(u32::MAX);
         let limit = limits.completion_per_gib.saturating_mul(gib);
         let elapsed = progress.and_then(|progress| progress.elapsed_ms);
         let elapsed = elapsed.map_or_else(|| now.duration_since(self.began), Duration::from_millis);
-        (!limit.is_zero() && elapsed >= limit).then(|| {
-            format!(
-                "not complete after {} s for {gib} GiB (migrations.completionTimeoutPerGiB)",
-                limit.as_secs()
-            )
+        (!limit.is_zero()).then_some(Time {
+            elapsed,
+            limit,
+            gib,
         })
     }
+}
+
+/// How long a copy takes, and may take.
+#[derive(Debug, Clone, Copy)]
+struct Time {
+    elapsed: Duration,
+    limit: Duration,
+    gib: u32,
 }
 
 #[cfg(test)]
@@ -135,7 +214,8 @@ mod tests {
 
     #[test]
     fn stalled_copy_is_ended_and_one_with_progress_goes_on() {
-        let limits = Limits::of(Some(&written(json!({"completionTimeoutPerGiB": 0}))));
+        let settings = written(json!({"completionTimeoutPerGiB": 0}));
+        let limits = Limits::of(Some(&settings), AtCompletion::End);
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut watch = Watch::new(start);
@@ -159,13 +239,69 @@ mod tests {
 
     #[test]
     fn time_grows_with_the_size() {
-        let limits = Limits::of(Some(&written(json!({"progressTimeout": 0}))));
+        let settings = written(json!({"progressTimeout": 0}));
+        let limits = Limits::of(Some(&settings), AtCompletion::End);
         let start = Instant::now();
         let mut watch = Watch::new(start);
         assert_eq!(watch.observe(limits, Some(&progress(299, 5)), start), None);
         let found = watch.observe(limits, Some(&progress(300, 4)), start);
         assert!(found.unwrap().contains("after 300 s for 2 GiB"));
-        assert_eq!(Limits::of(None).completion_per_gib.as_secs(), 150);
+        let default = Limits::of(None, AtCompletion::End);
+        assert_eq!(default.completion_per_gib.as_secs(), 150);
+        assert_eq!(watch.due(), Due::Nothing);
+    }
+
+    #[test]
+    fn copy_that_may_be_switched_has_its_time_twice() {
+        let settings = written(json!({"progressTimeout": 0}));
+        let limits = Limits::of(Some(&settings), AtCompletion::Switch);
+        let start = Instant::now();
+        let mut watch = Watch::new(start);
+        for (seconds, due, has_ended) in [
+            (299, Due::Nothing, false),
+            (300, Due::PostCopy, false),
+            // It stays due, whatever follows.
+            (299, Due::PostCopy, false),
+            (599, Due::PostCopy, false),
+            (600, Due::PostCopy, true),
+        ] {
+            let overrun = watch.observe(limits, Some(&progress(seconds, 5)), start);
+            let overrun = overrun.map(str::to_owned);
+            assert_eq!(overrun.is_some(), has_ended, "{seconds}: {overrun:?}");
+            assert_eq!(watch.due(), due, "{seconds}");
+        }
+        // One that stands still is not helped by post-copy: its connection does not work.
+        let limits = Limits::of(None, AtCompletion::Switch);
+        let mut stalled = Watch::new(start);
+        let late = start + Duration::from_secs(150);
+        assert!(
+            stalled
+                .observe(limits, Some(&progress(1, 5)), start)
+                .is_none()
+        );
+        assert!(
+            stalled
+                .observe(limits, Some(&progress(151, 5)), late)
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn post_copy_needs_permission_to_disrupt_the_guest() {
+        for (settings, expected) in [
+            (json!({}), false),
+            (json!({"allowPostCopy": false}), false),
+            (json!({"allowPostCopy": true}), true),
+            (json!({"allowWorkloadDisruption": true}), false),
+            (
+                json!({"allowPostCopy": true, "allowWorkloadDisruption": false}),
+                false,
+            ),
+        ] {
+            let found = allows_post_copy(Some(&written(settings.clone())));
+            assert_eq!(found, expected, "{settings}");
+        }
+        assert!(!allows_post_copy(None));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Pure planning: maps the state of a migration to the next step of this node.
 
 use kubevirt_api::{
-    VirtualMachineInstance, migration::VirtualMachineInstanceMigrationState as State,
+    VirtualMachineInstance,
+    migration::{MigrationMode, VirtualMachineInstanceMigrationState as State},
 };
 use launcher_channel::{MigrationReport as Report, MigrationStage as Stage};
 
+use super::limits::Due;
 use crate::guest::Part;
 
 /// The input of the plan.
@@ -23,6 +25,7 @@ pub(super) struct Observed<'a> {
     pub(super) stage: Option<&'a Stage>,
     /// Why the copy takes too long.
     pub(super) overrun: Option<&'a str>,
+    pub(super) due: Due,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +40,10 @@ pub(super) enum Step {
     Begin,
     /// Stop the copy; the guest stays.
     Cancel,
+    /// Have the guest go on in the other pod before all of its memory is there.
+    StartPostCopy,
+    /// Publish that it does.
+    PublishPostCopy,
     /// Publish how it has ended.
     End(Outcome),
 }
@@ -73,7 +80,8 @@ fn arriving(observed: &Observed<'_>) -> Option<Step> {
     match observed.stage {
         None if state.abort_requested == Some(true) || state.start_timestamp.is_some() => None,
         None => Some(Step::Receive),
-        Some(Stage::Waiting | Stage::Receiving | Stage::Received) => {
+        // In post-copy it has not arrived before all of its memory has: its old pod must stay.
+        Some(Stage::Waiting | Stage::Receiving | Stage::Received | Stage::PostCopy) => {
             let is_published = state.target_node_address.is_some();
             (!is_published).then_some(Step::PublishAddress)
         }
@@ -91,7 +99,8 @@ fn arrived(observed: &Observed<'_>) -> Option<Step> {
     (observed.state.completed != Some(true)).then_some(Step::End(Outcome::Moved))
 }
 
-/// Whether the guest belongs to its new pod, whose launcher still waits for the old pod to say so.
+/// Whether the guest belongs to its new pod, whose launcher still waits for the old pod to say so. In post-copy
+/// it may not have heard that all is there.
 pub(crate) fn awaits_take_over(vmi: &VirtualMachineInstance, report: Option<&Report>) -> bool {
     let status = vmi.status.as_ref();
     let state = status.and_then(|status| status.migration_state.as_ref());
@@ -102,7 +111,7 @@ pub(crate) fn awaits_take_over(vmi: &VirtualMachineInstance, report: Option<&Rep
     model::has_moved(vmi)
         && is_this
         && state.failed != Some(true)
-        && report.stage == Stage::Received
+        && matches!(report.stage, Stage::Receiving | Stage::Received)
 }
 
 fn leaving(observed: &Observed<'_>) -> Option<Step> {
@@ -126,7 +135,17 @@ fn leaving(observed: &Observed<'_>) -> Option<Step> {
         }
         Some(Stage::Copying) => {
             let is_to_end = is_unwanted || observed.overrun.is_some();
-            (is_to_end && observed.is_connected).then_some(Step::Cancel)
+            let step = match (is_to_end, observed.due) {
+                (true, _) => Some(Step::Cancel),
+                (false, Due::PostCopy) => Some(Step::StartPostCopy),
+                (false, Due::Nothing) => None,
+            };
+            step.filter(|_| observed.is_connected)
+        }
+        // It cannot go back.
+        Some(Stage::PostCopy) => {
+            let is_published = state.mode == Some(MigrationMode::PostCopy);
+            (!is_published).then_some(Step::PublishPostCopy)
         }
         Some(Stage::Waiting | Stage::Receiving | Stage::Received) => None,
         None => (observed.is_connected && observed.is_known)
@@ -165,6 +184,7 @@ mod tests {
             is_known: true,
             stage,
             overrun,
+            due: Due::Nothing,
         })
     }
 
@@ -189,6 +209,7 @@ mod tests {
         check(address(), Some(Stage::Waiting), None);
         // It does not run before its old pod has given it up.
         check(address(), Some(Stage::Received), None);
+        check(address(), Some(Stage::PostCopy), None);
         check(address(), Some(Stage::Done), Some(Step::PublishArrival));
         let ready = json!({"targetNodeDomainReadyTimestamp": START});
         check(ready, Some(Stage::Done), None);
@@ -244,6 +265,78 @@ mod tests {
     }
 
     #[test]
+    fn late_copy_is_switched_and_then_never_stopped() {
+        let check = |change: Value,
+                     stage: Stage,
+                     overrun: Option<&str>,
+                     due: Due,
+                     expected: Option<Step>| {
+            let mut state = json!({"sourceNode": "n1", "targetNode": "n2",
+                "startTimestamp": START, "targetNodeAddress": "10.0.0.2", "mode": "PreCopy"});
+            for (name, value) in change.as_object().unwrap() {
+                state[name] = value.clone();
+            }
+            let parsed: State = serde_json::from_value(state.clone()).unwrap();
+            let found = plan(&Observed {
+                state: &parsed,
+                part: Part::Runs,
+                has_moved: false,
+                node: "n1",
+                is_connected: true,
+                is_known: true,
+                stage: Some(&stage),
+                overrun,
+                due,
+            });
+            assert_eq!(found, expected, "{state} {stage:?} {overrun:?}");
+        };
+        let late = Some("not complete");
+        let unwanted = || json!({"abortRequested": true});
+        check(
+            json!({}),
+            Stage::Copying,
+            None,
+            Due::PostCopy,
+            Some(Step::StartPostCopy),
+        );
+        check(
+            unwanted(),
+            Stage::Copying,
+            None,
+            Due::PostCopy,
+            Some(Step::Cancel),
+        );
+        check(
+            json!({}),
+            Stage::Copying,
+            late,
+            Due::PostCopy,
+            Some(Step::Cancel),
+        );
+        let publish = || Some(Step::PublishPostCopy);
+        check(json!({}), Stage::PostCopy, None, Due::PostCopy, publish());
+        check(unwanted(), Stage::PostCopy, late, Due::PostCopy, publish());
+        let published = json!({"mode": "PostCopy", "abortRequested": true});
+        check(
+            published.clone(),
+            Stage::PostCopy,
+            late,
+            Due::PostCopy,
+            None,
+        );
+        let moved = || Some(Step::End(Outcome::Moved));
+        check(published.clone(), Stage::Done, late, Due::PostCopy, moved());
+        let broken = Stage::Failed("broken".to_owned());
+        check(
+            published,
+            broken,
+            late,
+            Due::PostCopy,
+            Some(failed("broken")),
+        );
+    }
+
+    #[test]
     fn new_node_reports_the_end_that_the_old_one_could_not() {
         let check = |state: Value, stage: Option<Stage>, expected: Option<Step>| {
             let found = next("n2", Part::Runs, state.clone(), stage.as_ref());
@@ -282,6 +375,7 @@ mod tests {
                 is_known: true,
                 stage: stage.as_ref(),
                 overrun: None,
+                due: Due::Nothing,
             });
             assert_eq!(found, expected, "{part:?} {state} {stage:?}");
         };
@@ -322,12 +416,16 @@ mod tests {
                 id: "m".to_owned(),
                 stage,
                 progress: None,
+                can_switch: false,
             };
             let found = awaits_take_over(&vmi, Some(&report));
             assert_eq!(found, expected, "{node} {state} {report:?}");
         };
         check("n2", json!({}), Stage::Received, true);
         check("n1", json!({}), Stage::Received, false);
+        check("n2", json!({}), Stage::Receiving, true);
+        check("n1", json!({}), Stage::Receiving, false);
+        check("n2", json!({}), Stage::PostCopy, false);
         let within = |change: Value| {
             let mut state = json!({"sourceNode": "n2", "completed": null});
             for (name, value) in change.as_object().unwrap() {

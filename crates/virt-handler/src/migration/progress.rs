@@ -21,7 +21,7 @@ pub(crate) fn set(
     now: &Time,
 ) {
     let kind = Type::from(CONDITION);
-    let copying = report.filter(|report| report.stage == Stage::Copying);
+    let copying = report.filter(|report| matches!(report.stage, Stage::Copying | Stage::PostCopy));
     let Some(report) = copying else {
         conditions::remove(list, &kind);
         return;
@@ -120,6 +120,7 @@ mod tests {
                 dirty_rate: Some(dirty_rate * MIB),
                 ..MigrationProgress::default()
             }),
+            can_switch: false,
         }
     }
 
@@ -146,7 +147,15 @@ mod tests {
             message.ends_with("; it does not end like this"),
             "{message}"
         );
-        set(&mut list, Some(&report(Stage::Done, 0, 0, 0)), &at(6));
+        set(
+            &mut list,
+            Some(&report(Stage::PostCopy, 30, 30, 0)),
+            &at(10),
+        );
+        let (status, message) = shown(&list).unwrap();
+        assert_eq!(status, "True");
+        assert!(message.starts_with("30.0 of 96.0 MiB"), "{message}");
+        set(&mut list, Some(&report(Stage::Done, 0, 0, 0)), &at(11));
         assert_eq!(list, []);
     }
 

@@ -13,11 +13,12 @@ use super::ending::{self, Ending, Evidence};
 use super::io_retry::{IoRetry, Storage};
 use super::link::LINK_TIMEOUT;
 use super::links;
+use super::migration;
 use super::record::Record;
 use super::refusal::Refusal;
 use super::saved_state;
 use super::size;
-use super::status::{Phase, Status, classify, given_up};
+use super::status::{Phase, Status, classify};
 use super::task::Guest;
 
 impl Guest {
@@ -57,11 +58,8 @@ impl Guest {
             }
         }
         let status = self.faults.refine(classify(phase, observed));
-        let status = if is_given_up {
-            given_up(status)
-        } else {
-            status
-        };
+        let step = self.store.migration_step();
+        let status = migration::seen(status, step, self.migrations.memory());
         if self.faults.needs_disk_errors(status) {
             match connection.disk_errors(&domain).await {
                 Ok(messages) => self.faults.set_disk_errors(&messages),

@@ -52,6 +52,10 @@ pub(crate) enum MigrationStep {
     Copying,
     /// The guest belongs to the other pod: it must not run here again.
     GivenUp,
+    /// The same, but the rest of its memory is still to be copied from here: its QEMU must not end before.
+    Switched,
+    /// The guest belongs to this pod and runs here, while the rest of its memory follows.
+    Following,
     /// The guest has come here, and belongs to this pod.
     Arrived,
 }
@@ -226,10 +230,15 @@ impl RecordStore {
         self.record.as_ref()?.migration.as_ref()
     }
 
+    /// How far the migration is.
+    pub(crate) fn migration_step(&self) -> Option<MigrationStep> {
+        self.migration().map(|record| record.step)
+    }
+
     /// Whether the guest moves from or to this pod, and has not been given up: users may pause it, which has
     /// to hold at the end of the move.
     pub(crate) fn is_moving(&self) -> bool {
-        let step = self.migration().map(|record| record.step);
+        let step = self.migration_step();
         let has_arrived =
             step == Some(MigrationStep::Incoming) && self.phase() == Some(Phase::Received);
         step == Some(MigrationStep::Copying) || has_arrived
@@ -246,15 +255,17 @@ impl RecordStore {
 
     /// Whether the guest was given up to another pod.
     pub(crate) fn is_given_up(&self) -> bool {
-        self.migration()
-            .is_some_and(|record| record.step == MigrationStep::GivenUp)
+        let step = self.migration_step();
+        matches!(step, Some(MigrationStep::GivenUp | MigrationStep::Switched))
     }
 
     /// Whether this pod waits for a guest that belongs to another one.
     pub(crate) fn is_receiving(&self) -> bool {
-        let is_incoming = self
-            .migration()
-            .is_some_and(|record| record.step == MigrationStep::Incoming);
+        let step = self.migration_step();
+        let is_incoming = matches!(
+            step,
+            Some(MigrationStep::Incoming | MigrationStep::Following)
+        );
         let may_run = matches!(
             self.phase(),
             Some(Phase::Resuming | Phase::Started | Phase::Ended(_))
@@ -363,13 +374,22 @@ mod tests {
             (Phase::Started, false),
         ] {
             store.advance(phase).unwrap();
-            assert_eq!(store.is_receiving(), expected, "{phase:?}");
+            for step in [MigrationStep::Following, MigrationStep::Incoming] {
+                store.set_migration(record(step)).unwrap();
+                assert_eq!(store.is_receiving(), expected, "{phase:?} {step:?}");
+            }
         }
         store.set_migration(record(MigrationStep::Arrived)).unwrap();
         assert!(!store.is_receiving());
         assert!(!store.is_given_up());
-        store.set_migration(record(MigrationStep::GivenUp)).unwrap();
-        assert!(store.is_given_up());
+        for step in [MigrationStep::GivenUp, MigrationStep::Switched] {
+            store.set_migration(record(step)).unwrap();
+            assert!(store.is_given_up(), "{step:?}");
+        }
+        store
+            .set_migration(record(MigrationStep::Following))
+            .unwrap();
+        assert!(!store.is_given_up() && !store.is_receiving() && !store.is_moving());
     }
 
     #[test]

@@ -66,6 +66,7 @@ impl Guest {
             Request::Backup(plan) => self.back_up(plan).await?,
             Request::CancelBackup(plan) => self.cancel_backup(plan).await?,
             Request::CancelMigration { id } => self.cancel_migration(&id).await?,
+            Request::StartPostCopy { id } => self.start_post_copy(&id),
             Request::Release => {
                 self.ensure_known().await?;
                 if self.is_alive() {

@@ -36,7 +36,7 @@ impl Guest {
     pub(super) async fn sync(&mut self, plan: GuestPlan) -> Result<(), Refusal> {
         self.check_plan(&plan)?;
         if self.store.is_receiving() {
-            return Err(Refusal::Receiving);
+            return self.sync_while_receiving().await;
         }
         self.store.set_plan(plan)?;
         self.publish_console_setting();

@@ -23,11 +23,11 @@ use super::file_servers::FileServers;
 use super::io_retry::IoRetry;
 use super::link::ConnectFailures;
 use super::metrics_server::MetricsServer;
-use super::migration::Migrations;
+use super::migration::{self, Memory, Migrations};
 use super::passt_servers::PasstServers;
 use super::record::RecordStore;
 use super::shutdown::Shutdown;
-use super::status::{Phase, Status, given_up};
+use super::status::{Phase, Status};
 use crate::agent::{FailedPings, ThawTimer};
 use crate::hypervisor::Link;
 use crate::settings::{self, Paths};
@@ -124,11 +124,8 @@ impl Guest {
         let thaw = ThawTimer::open(paths.thaw());
         let failed_pings = FailedPings::listen(&paths.failed_pings());
         // The phase may have been recorded before the guest was given up.
-        let status = if store.is_given_up() {
-            status.map(given_up)
-        } else {
-            status
-        };
+        let step = store.migration_step();
+        let status = status.map(|status| migration::seen(status, step, Memory::Follows));
         let dumps = Dumps::new(store.dump().cloned());
         let has_started = !matches!(store.phase(), None | Some(Phase::Ended(_)));
         let backups = Backups::new(store.backup().cloned(), has_started);
@@ -300,6 +297,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
+    use crate::guest::record::{MigrationRecord, MigrationStep};
 
     const UUID: &str = "69a61d3f-50cc-4611-b6e2-e53205a02bad";
 
@@ -393,6 +391,29 @@ mod tests {
         let ended = DomainState::Stopped(launcher_channel::StopReason::StartFailed);
         assert_eq!(state.domain, Some(ended));
         assert!(state.note.unwrap().contains("hook-sidecar-0"));
+    }
+
+    /// The old pod has given it up, and the new launcher was restarted before it could run it.
+    #[tokio::test]
+    async fn guest_that_did_not_arrive_has_ended_once_its_vmi_is_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::under(dir.path());
+        let mut store = RecordStore::open(&paths.record()).unwrap();
+        store.set_plan(plan()).unwrap();
+        let record = MigrationRecord {
+            id: "m".to_owned(),
+            step: MigrationStep::Incoming,
+            stays_paused: false,
+        };
+        store.set_migration(Some(record)).unwrap();
+        store.advance(Phase::Receiving).unwrap();
+        let (sender, states) = watch::channel(None);
+        let mut guest = Guest::new(parts(&paths, store, sender));
+        guest.sync(plan()).await.unwrap();
+        let state = states.borrow().clone().unwrap();
+        let lost = DomainState::Stopped(launcher_channel::StopReason::Crashed);
+        assert_eq!(state.domain, Some(lost));
+        assert!(state.note.unwrap().contains("lost"));
     }
 
     /// Issue: the state kept an agent that was gone, if libvirtd did not answer the next query.

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use error_chain::error_chain;
 use launcher_channel::{
-    GuestPlan, InterfaceLink, MAX_FRAME, MigrationSocket, MigrationStage, read_frame, write_frame,
+    GuestPlan, InterfaceLink, MAX_FRAME, MigrationSocket, MigrationStage, StopReason, read_frame,
+    write_frame,
 };
 use libvirt::{Cookie, Migration, MigrationParameters, Outcome};
 use tokio::net::{UnixListener, UnixStream};
@@ -15,11 +16,12 @@ use tokio::time::Instant;
 use super::outgoing::{flags, parameters};
 use super::peer::{Answer, Ask, BUSY_INTERVAL, WireCookie};
 use super::{Event, Migrations};
+use crate::guest::ending::Ending;
 use crate::guest::link::LINK_TIMEOUT;
 use crate::guest::record::{MigrationRecord, MigrationStep};
 use crate::guest::refusal::Refusal;
 use crate::guest::separate;
-use crate::guest::status::Phase;
+use crate::guest::status::{Phase, Status};
 use crate::guest::task::Guest;
 use crate::{prepare, serve};
 
@@ -61,6 +63,7 @@ impl Guest {
         let waiting = self.tasks.spawn(accept(listener, events));
         self.migrations.stop();
         self.migrations.task = Some(waiting.abort_handle());
+        self.migrations.holds = false;
         self.migrations.enter(&id, MigrationStage::Waiting);
         tracing::info!(id, "waiting for the guest of another pod");
         Ok(())
@@ -90,6 +93,16 @@ impl Guest {
         self.ensure_known().await?;
         match self.store.migration() {
             Some(record) if record.id == id => {
+                // The old pod was switched to post-copy, and could not ask for it.
+                if self.store.phase() == Some(Phase::Receiving) && self.migrations.holds {
+                    let nothing = WireCookie::from(&Cookie::default());
+                    let stays_paused = record.stays_paused;
+                    self.run_early(&nothing, stays_paused, None).await;
+                    return Ok(());
+                }
+                if record.step == MigrationStep::Following {
+                    return Ok(());
+                }
                 self.take().await?;
                 self.migrations.stop();
                 Ok(())
@@ -98,14 +111,42 @@ impl Guest {
         }
     }
 
+    /// The VMI may be here before its guest: then it arrives yet, or it is lost if nothing of it is here any more.
+    pub(in crate::guest) async fn sync_while_receiving(&mut self) -> Result<(), Refusal> {
+        let report = self.migrations.report();
+        let has_failed =
+            report.is_some_and(|report| matches!(report.stage, MigrationStage::Failed(_)));
+        if self.store.phase() != Some(Phase::Receiving) || !has_failed {
+            return Err(Refusal::Receiving);
+        }
+        tracing::error!("the guest was given up to this pod, and is not here: it is lost");
+        let ending = Ending {
+            note: Some("the guest was lost at the end of a migration".to_owned()),
+            signal: None,
+        };
+        self.store.end(StopReason::Crashed, ending)?;
+        self.apply(Status::Ended(StopReason::Crashed)).await
+    }
+
     pub(super) async fn on_visit(&mut self, visit: Visit) {
         let Some(ask) = visit.ask else {
-            if self.store.phase() == Some(Phase::Receiving) {
+            if self.store.phase() == Some(Phase::Receiving) && !self.migrations.holds {
                 self.fail_to_receive("the connection to the other pod has ended")
                     .await;
             }
             return;
         };
+        if let Ask::Finish {
+            post_copy: true,
+            cookie,
+            stays_paused,
+            ..
+        } = &ask
+        {
+            return self
+                .run_early(cookie, *stays_paused, Some(visit.answer))
+                .await;
+        }
         let answer = match self.answer(ask).await {
             Ok(answer) => answer,
             Err(refusal) => Answer::Refused(error_chain(&refusal)),
@@ -121,9 +162,18 @@ impl Guest {
                 xml,
                 cookie,
                 copied_disks,
+                post_copy,
             } => {
                 let cookie = cookie.decode().map_err(|_| Refusal::NotReceived)?;
-                self.prepare_arrival(&id, xml, &cookie, &copied_disks).await
+                let migration = self.arrival(Some(xml), &copied_disks, post_copy);
+                self.prepare_arrival(&id, &migration, &cookie).await
+            }
+            Ask::Hold => {
+                if self.store.phase() != Some(Phase::Receiving) {
+                    return Err(Refusal::NotReceived);
+                }
+                self.migrations.holds = true;
+                Ok(Answer::Done)
             }
             Ask::Finish {
                 cookie,
@@ -155,9 +205,8 @@ impl Guest {
     async fn prepare_arrival(
         &mut self,
         id: &str,
-        xml: String,
+        migration: &Migration,
         cookie: &Cookie,
-        copied_disks: &[String],
     ) -> Result<Answer, Refusal> {
         let expected = self.store.migration();
         let is_expected = expected
@@ -172,20 +221,25 @@ impl Guest {
         }
         self.store.advance(Phase::Receiving)?;
         self.migrations.enter(id, MigrationStage::Receiving);
-        let migration = self.arrival(Some(xml), copied_disks);
-        let cookie = connection.prepare(&migration, cookie).await?;
+        self.migrations.holds = false;
+        let cookie = connection.prepare(migration, cookie).await?;
         failpoints::after("virt-launcher/migration/receiving");
         self.publish();
         Ok(Answer::Cookie(WireCookie::from(&cookie)))
     }
 
-    fn arrival(&self, xml: Option<String>, copied_disks: &[String]) -> Migration {
+    pub(super) fn arrival(
+        &self,
+        xml: Option<String>,
+        copied_disks: &[String],
+        post_copy: bool,
+    ) -> Migration {
         let name = self
             .store
             .record()
             .map(|record| record.plan.domain_name.clone());
         Migration {
-            flags: flags(copied_disks),
+            flags: flags(copied_disks, post_copy),
             parameters: MigrationParameters {
                 destination_name: name,
                 destination_xml: xml,
@@ -199,7 +253,7 @@ impl Guest {
             return Err(Refusal::NotReceived);
         }
         let connection = self.connection().ok_or(libvirt::Error::Closed)?;
-        let migration = self.arrival(None, &[]);
+        let migration = self.arrival(None, &[], false);
         let finished = connection.finish(&migration, cookie, Outcome::Copied).await;
         let (_, cookie) = match finished {
             Ok(finished) => finished,
@@ -310,7 +364,7 @@ impl Guest {
         }
     }
 
-    fn set_stage(&mut self, stage: MigrationStage) {
+    pub(super) fn set_stage(&mut self, stage: MigrationStage) {
         let Migrations { report, .. } = &mut self.migrations;
         if let Some(report) = report {
             report.stage = stage;
@@ -350,7 +404,7 @@ async fn serve_visitor(mut stream: UnixStream, events: &mpsc::Sender<Event>) -> 
             }
         };
         let is_over = ask.is_none();
-        let is_take = matches!(ask, Some(Ask::Take { .. }));
+        let is_last = ask.as_ref().is_some_and(Ask::is_last);
         let reports_busy = ask.as_ref().is_some_and(Ask::reports_busy);
         let (answer, answered) = oneshot::channel();
         let sent = events.send(Event::Visit(Visit { ask, answer })).await;
@@ -368,7 +422,7 @@ async fn serve_visitor(mut stream: UnixStream, events: &mpsc::Sender<Event>) -> 
         if let Err(error) = write_frame(&mut stream, &answer).await {
             tracing::info!(error = error_chain(&error), "the other launcher is gone");
         }
-        if is_take && matches!(answer, Answer::Done) {
+        if is_last && matches!(answer, Answer::Done | Answer::Cookie(_)) {
             return Visits::Over;
         }
     }

@@ -7,19 +7,24 @@
 //! **Invariant**: at most one of the two pods runs the guest. At the end of the copy it is paused in
 //! both. Then the old launcher records that it gives the guest up, ends its QEMU, and only after
 //! that the new one resumes it. Before the record any failure means that the guest goes on in the
-//! old pod, after it that it goes on in the new one.
+//! old pod, after it that it goes on in the new one. `post_copy` has the other order, in which the guest runs
+//! before all of its memory is there.
 
+mod copying;
 mod incoming;
 mod outgoing;
 mod peer;
+mod post_copy;
 
-use launcher_channel::{MigrationProgress, MigrationReport, MigrationStage};
+use launcher_channel::{MigrationProgress, MigrationReport, MigrationStage, StopReason};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+use self::copying::Copied;
 use self::incoming::Visit;
-use self::outgoing::Copied;
+use self::post_copy::FollowEnd;
+pub(super) use self::post_copy::{Memory, seen};
 use super::record::{MigrationRecord, MigrationStep};
 use super::status::Phase;
 use super::task::Guest;
@@ -37,6 +42,10 @@ pub(super) enum Event {
     Copied(Box<Copied>),
     /// The guest was not copied. It goes on here.
     Failed(String),
+    /// The other pod is prepared such that the copy can be switched to post-copy.
+    CanSwitch,
+    /// This pod has stopped to wait for the memory that follows.
+    Followed(FollowEnd),
 }
 
 /// The migration to or from this pod.
@@ -48,6 +57,13 @@ pub(super) struct Migrations {
     /// The task that copies, or that waits for the other launcher.
     task: Option<AbortHandle>,
     cancelled: CancellationToken,
+    /// Cancelled when the copy is to be switched to post-copy.
+    switch: CancellationToken,
+    /// What has arrived is kept if the connection to the other launcher ends.
+    holds: bool,
+    /// The task that waits for the memory that follows.
+    follow: Option<AbortHandle>,
+    memory: Memory,
 }
 
 impl Migrations {
@@ -59,6 +75,7 @@ impl Migrations {
                 id: record.id.clone(),
                 stage: stage(record.step, phase?)?,
                 progress: None,
+                can_switch: false,
             })
         });
         Self {
@@ -67,6 +84,10 @@ impl Migrations {
             report,
             task: None,
             cancelled: CancellationToken::new(),
+            switch: CancellationToken::new(),
+            holds: false,
+            follow: None,
+            memory: Memory::Follows,
         }
     }
 
@@ -82,6 +103,11 @@ impl Migrations {
         self.report.as_ref()
     }
 
+    /// Whether the memory of a guest in post-copy still can arrive.
+    pub(super) fn memory(&self) -> Memory {
+        self.memory
+    }
+
     fn enter(&mut self, id: &str, stage: MigrationStage) {
         let progress = self
             .report
@@ -93,6 +119,7 @@ impl Migrations {
             id,
             stage,
             progress,
+            can_switch: false,
         });
     }
 
@@ -120,7 +147,17 @@ fn stage(step: MigrationStep, phase: Phase) -> Option<MigrationStage> {
         (MigrationStep::Incoming, Phase::Receiving) => {
             failed("the launcher of the new pod was restarted during the copy")
         }
-        (MigrationStep::Incoming, Phase::Ended(_)) => failed("the guest has ended in the new pod"),
+        (MigrationStep::Incoming | MigrationStep::Following, Phase::Ended(_)) => {
+            failed("the guest has ended in the new pod")
+        }
+        (MigrationStep::Switched, Phase::Ended(StopReason::Migrated)) => Some(MigrationStage::Done),
+        (MigrationStep::Switched, Phase::Ended(_)) => {
+            failed("QEMU has ended in the old pod before all of the memory was copied")
+        }
+        (MigrationStep::Following, Phase::Planned | Phase::Starting | Phase::Receiving) => {
+            failed("the launcher of the new pod was restarted before the guest ran there")
+        }
+        (MigrationStep::Switched | MigrationStep::Following, _) => Some(MigrationStage::PostCopy),
     }
 }
 
@@ -134,6 +171,12 @@ impl Guest {
             }
             Event::Copied(copied) => self.hand_over(*copied).await,
             Event::Failed(message) => self.stay(message).await,
+            Event::CanSwitch => {
+                if let Some(report) = &mut self.migrations.report {
+                    report.can_switch = true;
+                }
+            }
+            Event::Followed(end) => self.on_follow_end(end).await,
             Event::Visit(visit) => self.on_visit(visit).await,
         }
         self.publish();
@@ -142,14 +185,13 @@ impl Guest {
 
 #[cfg(test)]
 mod tests {
-    use launcher_channel::StopReason;
-
     use super::*;
 
     #[test]
     fn restarted_launcher_reports_the_stage_that_it_recorded() {
         use MigrationStage as Stage;
-        use MigrationStep::{Arrived, Copying, GivenUp, Incoming};
+        use MigrationStep::{Arrived, Copying, Following, GivenUp, Incoming, Switched};
+        let failed = |message: &str| Some(Stage::Failed(message.to_owned()));
         let lost = "the launcher of the new pod was restarted during the copy";
         let ended = Phase::Ended(StopReason::Crashed);
         let table = [
@@ -177,6 +219,28 @@ mod tests {
                 GivenUp,
                 Phase::Ended(StopReason::Migrated),
                 Some(Stage::Done),
+            ),
+            (Switched, Phase::Started, Some(Stage::PostCopy)),
+            (
+                Switched,
+                Phase::Ended(StopReason::Migrated),
+                Some(Stage::Done),
+            ),
+            (
+                Switched,
+                ended,
+                failed("QEMU has ended in the old pod before all of the memory was copied"),
+            ),
+            (Following, Phase::Started, Some(Stage::PostCopy)),
+            (
+                Following,
+                Phase::Receiving,
+                failed("the launcher of the new pod was restarted before the guest ran there"),
+            ),
+            (
+                Following,
+                ended,
+                failed("the guest has ended in the new pod"),
             ),
         ];
         for (step, phase, expected) in table {

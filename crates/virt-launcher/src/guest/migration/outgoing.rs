@@ -1,49 +1,26 @@
 //! The launcher of the pod that the guest leaves.
 
-use std::time::Duration;
-
 use error_chain::error_chain;
-use launcher_channel::{
-    DomainState, MigrationPlan, MigrationProgress, MigrationSocket, MigrationStage,
-};
+use launcher_channel::{DomainState, MigrationPlan, MigrationSocket, MigrationStage};
 use libvirt::{
-    Connection, Cookie, Domain, Job, Migration, MigrationFlags, MigrationParameters, Outcome,
+    Connection, Cookie, Domain, Migration, MigrationFlags, MigrationParameters, Outcome,
     PausedReason,
 };
-use tokio::sync::mpsc;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::Event;
-use super::peer::{Ask, Peer, PeerError, WireCookie};
+use super::copying::{Copied, CopyState, Copying};
+use super::peer::{Ask, WireCookie};
 use crate::guest::record::{MigrationRecord, MigrationStep};
 use crate::guest::refusal::Refusal;
 use crate::guest::status::Status;
 use crate::guest::task::Guest;
 
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-
-/// A guest that is paused here, and whose copy waits in the other pod.
-#[derive(Debug)]
-pub(in crate::guest) struct Copied {
-    id: String,
-    peer: Peer,
-    migration: Migration,
-    cookie: Cookie,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum CopyError {
-    #[error(transparent)]
-    Peer(#[from] PeerError),
-    #[error("failed to copy the guest")]
-    Libvirt(#[from] libvirt::Error),
-}
-
 /// What both libvirtds and QEMUs must agree on.
-pub(super) fn flags(copied_disks: &[String]) -> MigrationFlags {
+pub(super) fn flags(copied_disks: &[String], post_copy: bool) -> MigrationFlags {
     MigrationFlags {
         copy_disks: !copied_disks.is_empty(),
+        post_copy,
         ..MigrationFlags::default()
     }
 }
@@ -67,7 +44,7 @@ fn migration(plan: &MigrationPlan) -> Migration {
         flags: MigrationFlags {
             auto_converge: plan.auto_converge,
             trusts_disks: plan.is_within_node,
-            ..flags(&plan.copied_disks)
+            ..flags(&plan.copied_disks, plan.post_copy)
         },
         parameters: MigrationParameters {
             bandwidth_mib: plan.bandwidth_mib,
@@ -82,7 +59,7 @@ impl Guest {
         if self.migrations.is(&plan.id) {
             return Ok(());
         }
-        if self.migrations.task.is_some() {
+        if self.migrations.task.is_some() || self.migrations.follow.is_some() {
             return Err(Refusal::Migrating);
         }
         self.ensure_no_backup().await?;
@@ -110,6 +87,8 @@ impl Guest {
         self.migrations.enter(&plan.id, MigrationStage::Copying);
         let cancelled = CancellationToken::new();
         self.migrations.cancelled = cancelled.clone();
+        let switch = CancellationToken::new();
+        self.migrations.switch = switch.clone();
         let events = self.migrations.sender.clone();
         let copying = self.tasks.spawn(async move {
             let guest = Copying {
@@ -117,6 +96,7 @@ impl Guest {
                 domain,
                 migration: migration(&plan),
                 cancelled,
+                switch,
                 events: events.clone(),
             };
             let event = match guest.copy(&plan).await {
@@ -145,6 +125,9 @@ impl Guest {
     /// All has been copied: gives the guest to the other pod.
     pub(super) async fn hand_over(&mut self, copied: Copied) {
         self.migrations.task = None;
+        if copied.state == CopyState::Switched {
+            return self.let_go(copied).await;
+        }
         if let Some(reason) = self.reason_to_keep().await {
             return self.keep(copied, reason).await;
         }
@@ -177,6 +160,7 @@ impl Guest {
             cookie: WireCookie::from(&copied.cookie),
             stays_paused: !resume,
             reports_busy: true,
+            post_copy: false,
         };
         let finished = copied.peer.ask_for_cookie(&finish).await;
         let cookie = match finished {
@@ -265,14 +249,32 @@ impl Guest {
     /// Ends what a migration has left behind: a guest that was given up never runs here again, and
     /// one that was not goes on.
     pub(in crate::guest) async fn settle_migration(&mut self) -> Result<(), Refusal> {
+        let step = self.store.migration_step();
+        if matches!(
+            step,
+            Some(MigrationStep::Switched | MigrationStep::Following)
+        ) {
+            return self.settle_post_copy().await;
+        }
         if self.migrations.task.is_some() {
             return Ok(());
         }
-        match self.store.migration().map(|record| record.step) {
-            None | Some(MigrationStep::Incoming | MigrationStep::Arrived) => Ok(()),
+        let was_switched = step == Some(MigrationStep::Copying) && self.was_switched().await?;
+        match step {
+            None
+            | Some(
+                MigrationStep::Incoming
+                | MigrationStep::Arrived
+                | MigrationStep::Switched
+                | MigrationStep::Following,
+            ) => Ok(()),
             Some(MigrationStep::GivenUp) => {
                 self.end_given_up().await;
                 Ok(())
+            }
+            Some(MigrationStep::Copying) if was_switched => {
+                self.record_switch();
+                self.settle_post_copy().await
             }
             Some(MigrationStep::Copying) => {
                 self.resume_after_copy().await?;
@@ -327,7 +329,7 @@ impl Guest {
     }
 
     /// Ends the QEMU of a guest that runs in the other pod.
-    async fn end_given_up(&mut self) {
+    pub(super) async fn end_given_up(&mut self) {
         let ended = async |to: &Connection, domain: &Domain| match to.destroy(domain).await {
             // It has ended already.
             Err(libvirt::Error::Remote(_)) => Ok(()),
@@ -340,102 +342,6 @@ impl Guest {
                 error = error_chain(&error),
                 "the guest that was given up is still here"
             );
-        }
-    }
-}
-
-/// The copy of a guest, in a task of its own.
-#[derive(Debug)]
-struct Copying {
-    connection: Connection,
-    domain: Domain,
-    migration: Migration,
-    cancelled: CancellationToken,
-    events: mpsc::Sender<Event>,
-}
-
-impl Copying {
-    async fn copy(self, plan: &MigrationPlan) -> Result<Copied, CopyError> {
-        let Self {
-            connection,
-            domain,
-            migration,
-            ..
-        } = &self;
-        let mut peer = Peer::connect().await?;
-        let (xml, cookie) = connection.begin(domain, migration).await?;
-        let ask = Ask::Prepare {
-            id: plan.id.clone(),
-            xml,
-            cookie: WireCookie::from(&cookie),
-            copied_disks: plan.copied_disks.clone(),
-        };
-        let cookie = peer.ask_for_cookie(&ask).await?;
-        failpoints::after("virt-launcher/migration/prepared");
-        match self.perform(&cookie).await {
-            Ok(cookie) => Ok(Copied {
-                id: plan.id.clone(),
-                peer,
-                migration: self.migration,
-                cookie,
-            }),
-            Err(error) => {
-                // First of all the guest goes on: the other pod may be unreachable.
-                let nothing = Cookie::default();
-                let confirmed = connection
-                    .confirm(domain, migration, &nothing, Outcome::Cancelled)
-                    .await;
-                if let Err(error) = confirmed {
-                    tracing::debug!(error = error_chain(&error), "nothing to take back");
-                }
-                if let Err(error) = peer.command(&Ask::Abandon).await {
-                    tracing::info!(
-                        error = error_chain(&error),
-                        "the end of the migration did not reach the other pod"
-                    );
-                }
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Waits for the end of the copy and reports its progress.
-    async fn perform(&self, cookie: &Cookie) -> Result<Cookie, libvirt::Error> {
-        let performed = self
-            .connection
-            .perform(&self.domain, &self.migration, cookie);
-        tokio::pin!(performed);
-        let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut is_asked_to_end = false;
-        loop {
-            tokio::select! {
-                performed = &mut performed => return performed,
-                () = self.cancelled.cancelled(), if !is_asked_to_end => {
-                    is_asked_to_end = true;
-                    self.abort().await;
-                }
-                // The job may not have begun when it was cancelled.
-                _ = ticks.tick() => if is_asked_to_end {
-                    self.abort().await;
-                } else {
-                    self.report().await;
-                },
-            }
-        }
-    }
-
-    async fn abort(&self) {
-        if let Err(error) = self.connection.abort_job(&self.domain).await {
-            tracing::debug!(error = error_chain(&error), "no job to cancel");
-        }
-    }
-
-    async fn report(&self) {
-        match self.connection.job(&self.domain).await {
-            // A report that does not fit is followed by another.
-            Ok(job) => drop(self.events.try_send(Event::Progress(progress(&job)))),
-            Err(error) => tracing::debug!(error = error_chain(&error), "no progress is known"),
         }
     }
 }
@@ -469,19 +375,6 @@ fn unlike_its_copy(status: Option<Status>) -> Option<&'static str> {
             Some("the guest went on in its pod after it had been copied")
         }
         Some(Status::Alive(_)) => None,
-    }
-}
-
-fn progress(job: &Job) -> MigrationProgress {
-    let pages = job.dirty_rate.zip(job.page_bytes);
-    MigrationProgress {
-        elapsed_ms: job.elapsed_ms,
-        total_bytes: job.total_bytes,
-        processed_bytes: job.processed_bytes,
-        remaining_bytes: job.remaining_bytes,
-        rate: job.rate,
-        dirty_rate: pages.map(|(pages, bytes)| pages.saturating_mul(bytes)),
-        downtime_ms: job.downtime_ms,
     }
 }
 

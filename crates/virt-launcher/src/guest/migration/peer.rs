@@ -13,6 +13,9 @@ use tokio::time::timeout;
 const START_LIMIT: Duration = Duration::from_mins(2);
 /// How long it may take to read the last state of the guest, which is paused meanwhile.
 const FINISH_LIMIT: Duration = Duration::from_secs(30);
+/// How long the rest of the memory may take in post-copy: as long as it flows. The other launcher reports
+/// meanwhile that it is busy.
+const FOLLOW_LIMIT: Duration = Duration::from_hours(24 * 365);
 /// The same for what takes no time. If Take is lost, the guest is paused until the handler repeats it,
 /// which does so after this.
 const LAST_STEP_LIMIT: Duration = Duration::from_secs(10);
@@ -30,7 +33,13 @@ pub(super) enum Ask {
         xml: String,
         cookie: WireCookie,
         copied_disks: Vec<String>,
+        /// The copy may be switched to post-copy.
+        #[serde(default)]
+        post_copy: bool,
     },
+    /// The copy is about to be switched to post-copy: keep what has arrived if this connection ends, since the
+    /// guest may not be able to go on in its old pod.
+    Hold,
     /// All of the guest has been copied: take it, and keep it paused. `stays_paused` says that its user has
     /// paused it, so that it is not resumed after the hand-over either.
     Finish {
@@ -40,6 +49,9 @@ pub(super) enum Ask {
         /// Says [`Answer::Busy`] every second until the answer.
         #[serde(default)]
         reports_busy: bool,
+        /// The guest was given up before: run it now, and answer when the rest of its memory is there.
+        #[serde(default)]
+        post_copy: bool,
     },
     /// Nothing more comes: end the QEMU.
     Abandon,
@@ -51,8 +63,11 @@ impl Ask {
     fn limit(&self) -> Duration {
         match self {
             Self::Prepare { .. } => START_LIMIT,
+            Self::Finish {
+                post_copy: true, ..
+            } => FOLLOW_LIMIT,
             Self::Finish { .. } => FINISH_LIMIT,
-            Self::Abandon | Self::Take { .. } => LAST_STEP_LIMIT,
+            Self::Hold | Self::Abandon | Self::Take { .. } => LAST_STEP_LIMIT,
         }
     }
 
@@ -63,6 +78,18 @@ impl Ask {
         } else {
             self.limit()
         }
+    }
+
+    /// Whether this is the last request of a migration, unless it is refused.
+    pub(super) fn is_last(&self) -> bool {
+        matches!(
+            self,
+            Self::Take { .. }
+                | Self::Finish {
+                    post_copy: true,
+                    ..
+                }
+        )
     }
 
     pub(super) fn reports_busy(&self) -> bool {
@@ -172,7 +199,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn other_launcher_that_is_silent_keeps_a_guest_paused_only_briefly() {
-        for ask in [Ask::Take { resume: true }, finish()] {
+        let asks = [
+            Ask::Take { resume: true },
+            Ask::Hold,
+            finish(false),
+            finish(true),
+        ];
+        for ask in asks {
             let (near, _far) = UnixStream::pair().unwrap();
             let began = tokio::time::Instant::now();
             let answer = Peer(near).ask(&ask).await;
@@ -181,17 +214,20 @@ mod tests {
         }
     }
 
-    fn finish() -> Ask {
+    fn finish(post_copy: bool) -> Ask {
         Ask::Finish {
             cookie: WireCookie::from(&Cookie::default()),
             stays_paused: false,
             reports_busy: true,
+            post_copy,
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn other_launcher_that_is_busy_is_waited_for_up_to_a_limit() {
-        for (seconds, is_in_time) in [(20, true), (40, false)] {
+        for (seconds, post_copy, is_in_time) in
+            [(20, false, true), (40, false, false), (4000, true, true)]
+        {
             let (near, mut far) = UnixStream::pair().unwrap();
             let other = async {
                 let _ask: Option<Ask> = read_frame(&mut far, MAX_FRAME).await.unwrap();
@@ -204,7 +240,7 @@ mod tests {
                 std::future::pending::<()>().await;
             };
             let mut peer = Peer(near);
-            let asked = finish();
+            let asked = finish(post_copy);
             let answer = tokio::select! {
                 answer = peer.ask_for_cookie(&asked) => answer,
                 () = other => unreachable!("it never ends"),

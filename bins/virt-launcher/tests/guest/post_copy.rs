@@ -1,0 +1,187 @@
+//! A guest runs in its new pod before all of its memory is there.
+
+use std::fs;
+
+use launcher_channel::{
+    DomainState, MigrationPlan, MigrationSocket, MigrationStage, Request, StopReason,
+};
+use tokio::sync::watch;
+
+use crate::bundle::{Bundle, kill};
+use crate::handler::Handler;
+use crate::migration::{
+    COUNTING_GUEST, ID, arm, connect_when, continues, ends, is_one_row, receive, wait_for_letters,
+    written,
+};
+use crate::{QEMU, disk_plan, pod, pod_with, single};
+
+const ARMED: &str = "VIRT_LAUNCHER_LOG=debug FERROVIRT_FAILPOINTS=/run/private/failpoints";
+
+/// The failpoints before QEMU has switched: the guest stays when its launcher dies.
+const BEFORE_THE_SWITCH: [&str; 2] = [
+    "virt-launcher/migration/held",
+    "virt-launcher/migration/start-post-copy",
+];
+
+/// QEMU's way to learn which memory a guest misses. The kernel forbids it to users without privileges
+/// otherwise.
+fn allow_post_copy() {
+    fs::write("/proc/sys/vm/unprivileged_userfaultfd", "1").unwrap();
+}
+
+/// Begins a copy that can be switched, and asks for the switch.
+async fn migrate(old: &mut Handler<'_>) {
+    let plan = MigrationPlan {
+        id: ID.to_owned(),
+        copied_disks: vec!["vda".to_owned()],
+        post_copy: true,
+        ..MigrationPlan::default()
+    };
+    old.done(Request::Migrate(Box::new(plan))).await;
+    while !can_switch(old) {
+        old.next_state().await;
+    }
+    let id = ID.to_owned();
+    // The launcher may die before its reply.
+    drop(old.try_call(Request::StartPostCopy { id }).await);
+}
+
+fn can_switch(handler: &Handler<'_>) -> bool {
+    let state = handler.state.as_ref();
+    let report = state.and_then(|state| state.migration.as_ref());
+    report.is_some_and(|report| report.can_switch)
+}
+
+/// Waits until QEMU knows that it shall switch.
+fn wait_for_request(source: &Bundle) {
+    source.wait("the request for post-copy", || {
+        let log = source.log();
+        log.contains("the copy is being switched to post-copy")
+            .then_some(())
+    });
+}
+
+// The proxies run while the test waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guest_goes_on_before_its_memory_is_there() {
+    allow_post_copy();
+    let source = pod();
+    let target = pod();
+    let plan = disk_plan(&source, COUNTING_GUEST);
+    let target_plan = disk_plan(&target, COUNTING_GUEST);
+    let mut old = Handler::connect(&source);
+    old.done(Request::Sync(Box::new(plan))).await;
+    wait_for_letters(&source, 60);
+    let mut new = Handler::connect(&target);
+    new.done(receive(&target_plan)).await;
+    let (open, is_open) = watch::channel(false);
+    let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &is_open);
+    migrate(&mut old).await;
+    wait_for_request(&source);
+    open.send_replace(true);
+    old.reports(DomainState::Stopped(StopReason::Migrated))
+        .await;
+    assert_eq!(ends(&mut old).await, MigrationStage::Done);
+    assert_eq!(ends(&mut new).await, MigrationStage::Done);
+    new.reports(DomainState::Running).await;
+    let log = target.log();
+    assert!(log.contains("the guest runs here, and its memory follows"));
+    assert!(source.pids(QEMU).is_empty());
+    let before = written(&target).len();
+    wait_for_letters(&target, before + 60);
+    is_one_row(&source, &target);
+    let paused = new.done(Request::Pause).await;
+    assert_eq!(paused.domain, Some(DomainState::PausedByUser));
+}
+
+/// Nothing of its memory has left the old pod.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guest_stays_when_its_launcher_dies_before_the_switch() {
+    allow_post_copy();
+    for failpoint in BEFORE_THE_SWITCH {
+        let source = pod_with(ARMED);
+        let target = pod();
+        let plan = disk_plan(&source, COUNTING_GUEST);
+        let target_plan = disk_plan(&target, COUNTING_GUEST);
+        let mut old = Handler::connect(&source);
+        old.done(Request::Sync(Box::new(plan))).await;
+        wait_for_letters(&source, 5);
+        let mut new = Handler::connect(&target);
+        new.done(receive(&target_plan)).await;
+        let (_sender, never) = watch::channel(false);
+        let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &never);
+        let launcher = single(&source.pids("virt-launcher"));
+        arm(&source, failpoint);
+        migrate(&mut old).await;
+        let mut old = Handler::connect_past(&source, Some(launcher));
+        continues(&mut old).await;
+        assert!(written(&target).is_empty(), "{failpoint}");
+    }
+}
+
+/// The launcher dies before it could ask the other one to run the guest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guest_goes_on_in_its_new_pod_when_its_launcher_dies_after_the_switch() {
+    allow_post_copy();
+    let source = pod_with(ARMED);
+    let target = pod();
+    let plan = disk_plan(&source, COUNTING_GUEST);
+    let target_plan = disk_plan(&target, COUNTING_GUEST);
+    let mut old = Handler::connect(&source);
+    old.done(Request::Sync(Box::new(plan))).await;
+    wait_for_letters(&source, 60);
+    let mut new = Handler::connect(&target);
+    new.done(receive(&target_plan)).await;
+    let (open, is_open) = watch::channel(false);
+    let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &is_open);
+    let launcher = single(&source.pids("virt-launcher"));
+    arm(&source, "virt-launcher/migration/switched");
+    migrate(&mut old).await;
+    wait_for_request(&source);
+    open.send_replace(true);
+    let mut old = Handler::connect_past(&source, Some(launcher));
+    assert_eq!(ends(&mut old).await, MigrationStage::Done);
+    assert_eq!(ends(&mut new).await, MigrationStage::Done);
+    new.reports(DomainState::Running).await;
+    assert!(source.pids(QEMU).is_empty());
+    let before = written(&target).len();
+    wait_for_letters(&target, before + 60);
+    is_one_row(&source, &target);
+}
+
+/// The launcher of the new pod hears nothing of the switch before all of the memory is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guest_is_taken_over_when_nobody_asked_in_post_copy() {
+    allow_post_copy();
+    let source = pod_with(ARMED);
+    let target = pod();
+    let plan = disk_plan(&source, COUNTING_GUEST);
+    let target_plan = disk_plan(&target, COUNTING_GUEST);
+    let mut old = Handler::connect(&source);
+    old.done(Request::Sync(Box::new(plan))).await;
+    wait_for_letters(&source, 60);
+    let mut new = Handler::connect(&target);
+    new.done(receive(&target_plan)).await;
+    let (open, is_open) = watch::channel(false);
+    let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &is_open);
+    let launcher = single(&source.pids("virt-launcher"));
+    arm(&source, "virt-launcher/migration/switched");
+    migrate(&mut old).await;
+    wait_for_request(&source);
+    let of_target = single(&target.pids("virt-launcher"));
+    kill(of_target, "STOP");
+    open.send_replace(true);
+    let mut old = Handler::connect_past(&source, Some(launcher));
+    assert_eq!(ends(&mut old).await, MigrationStage::Done);
+    old.reports(DomainState::Stopped(StopReason::Migrated))
+        .await;
+    assert!(written(&target).is_empty());
+    kill(of_target, "CONT");
+    let id = ID.to_owned();
+    new.done(Request::TakeOver { id }).await;
+    assert_eq!(ends(&mut new).await, MigrationStage::Done);
+    new.reports(DomainState::Running).await;
+    let before = written(&target).len();
+    wait_for_letters(&target, before + 60);
+    is_one_row(&source, &target);
+}

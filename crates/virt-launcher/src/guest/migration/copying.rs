@@ -1,0 +1,243 @@
+//! The copy of a guest to the other pod, until all of it is there or it is switched to post-copy.
+
+use std::time::Duration;
+
+use error_chain::error_chain;
+use launcher_channel::{MigrationPlan, MigrationProgress};
+use libvirt::{Connection, Cookie, Domain, Job, Migration, Outcome};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::peer::{Ask, Peer, PeerError, WireCookie};
+use super::{Event, post_copy};
+
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A guest that is paused here, and whose copy waits in the other pod.
+#[derive(Debug)]
+pub(in crate::guest) struct Copied {
+    pub(super) id: String,
+    pub(super) peer: Peer,
+    pub(super) migration: Migration,
+    pub(super) cookie: Cookie,
+    pub(super) state: CopyState,
+}
+
+/// What the other pod has of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CopyState {
+    All,
+    /// The rest of the memory follows.
+    Switched,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CopyError {
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    #[error("failed to copy the guest")]
+    Libvirt(#[from] libvirt::Error),
+}
+
+impl CopyError {
+    /// Whether libvirt or QEMU of one of the pods has refused.
+    fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Peer(PeerError::Refused(_)) | Self::Libvirt(libvirt::Error::Remote(_))
+        )
+    }
+}
+
+/// The copy of a guest, in a task of its own.
+#[derive(Debug)]
+pub(super) struct Copying {
+    pub(super) connection: Connection,
+    pub(super) domain: Domain,
+    pub(super) migration: Migration,
+    pub(super) cancelled: CancellationToken,
+    pub(super) switch: CancellationToken,
+    pub(super) events: mpsc::Sender<Event>,
+}
+
+impl Copying {
+    pub(super) async fn copy(mut self, plan: &MigrationPlan) -> Result<Copied, CopyError> {
+        let mut peer = Peer::connect().await?;
+        let cookie = match self.prepare(&mut peer, plan).await {
+            Err(error) if self.migration.flags.post_copy && error.is_refusal() => {
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "the guest is copied such that it cannot be switched to post-copy"
+                );
+                self.migration.flags.post_copy = false;
+                self.prepare(&mut peer, plan).await?
+            }
+            prepared => prepared?,
+        };
+        failpoints::after("virt-launcher/migration/prepared");
+        if self.migration.flags.post_copy {
+            // The guest's task may have ended.
+            self.events.send(Event::CanSwitch).await.ok();
+        }
+        match self.perform(&mut peer, &cookie).await {
+            Ok((cookie, state)) => Ok(Copied {
+                id: plan.id.clone(),
+                peer,
+                migration: self.migration,
+                cookie,
+                state,
+            }),
+            Err(error) => {
+                // First of all the guest goes on: the other pod may be unreachable.
+                let nothing = Cookie::default();
+                let confirmed = self
+                    .connection
+                    .confirm(&self.domain, &self.migration, &nothing, Outcome::Cancelled)
+                    .await;
+                if let Err(error) = confirmed {
+                    tracing::debug!(error = error_chain(&error), "nothing to take back");
+                }
+                if let Err(error) = peer.command(&Ask::Abandon).await {
+                    tracing::info!(
+                        error = error_chain(&error),
+                        "the end of the migration did not reach the other pod"
+                    );
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Has the other launcher start a QEMU that waits for the guest.
+    async fn prepare(&self, peer: &mut Peer, plan: &MigrationPlan) -> Result<Cookie, CopyError> {
+        let begun = self.connection.begin(&self.domain, &self.migration).await;
+        let (xml, cookie) = begun?;
+        let ask = Ask::Prepare {
+            id: plan.id.clone(),
+            xml,
+            cookie: WireCookie::from(&cookie),
+            copied_disks: plan.copied_disks.clone(),
+            post_copy: self.migration.flags.post_copy,
+        };
+        Ok(peer.ask_for_cookie(&ask).await?)
+    }
+
+    /// Waits for the end of the copy, or for the switch to post-copy, and reports its progress.
+    async fn perform(
+        &self,
+        peer: &mut Peer,
+        cookie: &Cookie,
+    ) -> Result<(Cookie, CopyState), libvirt::Error> {
+        let performed = self
+            .connection
+            .perform(&self.domain, &self.migration, cookie);
+        tokio::pin!(performed);
+        let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_asked_to_end = false;
+        let mut has_asked_to_switch = false;
+        loop {
+            tokio::select! {
+                performed = &mut performed => {
+                    let cookie = performed?;
+                    let state = if has_asked_to_switch {
+                        self.copy_state().await
+                    } else {
+                        CopyState::All
+                    };
+                    return Ok((cookie, state));
+                }
+                () = self.cancelled.cancelled(), if !is_asked_to_end => {
+                    is_asked_to_end = true;
+                    self.abort().await;
+                }
+                // The job may not have begun when it was cancelled.
+                _ = ticks.tick() => if is_asked_to_end {
+                    self.abort().await;
+                } else {
+                    if self.switch.is_cancelled() {
+                        has_asked_to_switch |= self.migration.flags.post_copy;
+                        self.start_post_copy(peer).await;
+                    }
+                    self.report().await;
+                },
+            }
+        }
+    }
+
+    /// May be repeated until the copy has been switched.
+    async fn start_post_copy(&self, peer: &mut Peer) {
+        if !self.migration.flags.post_copy {
+            return;
+        }
+        if let Err(error) = peer.command(&Ask::Hold).await {
+            tracing::info!(
+                error = error_chain(&error),
+                "the other pod is not ready for post-copy"
+            );
+            return;
+        }
+        failpoints::after("virt-launcher/migration/held");
+        match self.connection.start_post_copy(&self.domain).await {
+            Ok(()) => {
+                failpoints::after("virt-launcher/migration/start-post-copy");
+                tracing::info!("the copy is being switched to post-copy");
+            }
+            Err(error) => tracing::info!(
+                error = error_chain(&error),
+                "the copy was not switched to post-copy"
+            ),
+        }
+    }
+
+    /// How much was copied, after the switch was asked for. In doubt the guest does not go on here.
+    async fn copy_state(&self) -> CopyState {
+        match self.connection.state(&self.domain).await {
+            Ok(state) if !post_copy::is_in(state) => CopyState::All,
+            Ok(_) => CopyState::Switched,
+            Err(error) => {
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "whether the copy was switched to post-copy is unknown"
+                );
+                CopyState::Switched
+            }
+        }
+    }
+
+    async fn abort(&self) {
+        if let Err(error) = self.connection.abort_job(&self.domain).await {
+            tracing::debug!(error = error_chain(&error), "no job to cancel");
+        }
+    }
+
+    async fn report(&self) {
+        report_progress(&self.connection, &self.domain, &self.events).await;
+    }
+}
+
+pub(super) async fn report_progress(
+    connection: &Connection,
+    domain: &Domain,
+    events: &mpsc::Sender<Event>,
+) {
+    match connection.job(domain).await {
+        // A report that does not fit is followed by another.
+        Ok(job) => drop(events.try_send(Event::Progress(progress(&job)))),
+        Err(error) => tracing::debug!(error = error_chain(&error), "no progress is known"),
+    }
+}
+
+fn progress(job: &Job) -> MigrationProgress {
+    let pages = job.dirty_rate.zip(job.page_bytes);
+    MigrationProgress {
+        elapsed_ms: job.elapsed_ms,
+        total_bytes: job.total_bytes,
+        processed_bytes: job.processed_bytes,
+        remaining_bytes: job.remaining_bytes,
+        rate: job.rate,
+        dirty_rate: pages.map(|(pages, bytes)| pages.saturating_mul(bytes)),
+        downtime_ms: job.downtime_ms,
+    }
+}
