@@ -11,9 +11,7 @@ pub struct UnsupportedKind {
 }
 
 /// All unsupported kinds.
-pub const KINDS: &[UnsupportedKind] = &[
-    kind_row("plugin.kubevirt.io", "Plugin"),
-];
+pub const KINDS: &[UnsupportedKind] = &[kind_row("plugin.kubevirt.io", "Plugin")];
 
 const fn kind_row(group: &'static str, kind: &'static str) -> UnsupportedKind {
     UnsupportedKind { group, kind }

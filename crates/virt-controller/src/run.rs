@@ -18,7 +18,7 @@ use crate::{
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 15] = [
+const REGISTER: [fn(&mut Wiring<'_>); 16] = [
     vm::register,
     vmi::register,
     node::register,

@@ -70,6 +70,7 @@ fn plan() -> GuestPlan {
         credentials: Vec::new(),
         filesystems: Vec::new(),
         passt: Vec::new(),
+        refreshed_links: Vec::new(),
         separate_cpus: Vec::new(),
         metrics: None,
         hooks: None,

@@ -282,9 +282,9 @@ impl Controller {
         }
         let api = Api::<Revision>::namespaced(self.client.clone(), &key.namespace);
         let named = Key::new(&key.namespace, &name);
-        let error = match create(&api, MANAGER, &named, &template::revision(pool)).await {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
+        let created = create(&api, MANAGER, &named, &template::revision(pool)).await;
+        let Err(error) = created else {
+            return Ok(());
         };
         if matches!(error, WriteError::AlreadyExists { .. }) {
             let there = api.get_opt(&name).await;

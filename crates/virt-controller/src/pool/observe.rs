@@ -54,10 +54,6 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn name(&self) -> &str {
-        self.vm.metadata.name.as_deref().unwrap_or_default()
-    }
-
     /// Whether the VM reports that its guest is ready.
     pub(super) fn is_ready(&self) -> bool {
         let status = self.vm.status();

@@ -136,7 +136,7 @@ fn describe(plan: &Plan) -> String {
         Step::Delete(vm) => format!("delete {}", named(vm)),
         Step::KeepRevision => "keep revision".to_owned(),
         Step::Create(ordinal) => format!("create {ordinal}"),
-        Step::Update(member) => format!("update {}", member.name()),
+        Step::Update(member) => format!("update {}", named(&member.vm)),
         Step::Restart(vmi) => format!("restart {}", guest(vmi)),
         Step::Relabel(vmi, revision) => format!("relabel {} {revision}", guest(vmi)),
         Step::Recreate(vm) => format!("recreate {}", named(vm)),

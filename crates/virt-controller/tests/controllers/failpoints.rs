@@ -321,7 +321,7 @@ async fn pools_survive_a_crash_at_every_failpoint() {
                 check(&mut cluster, name, pools::with_disks).await;
             }
             "pool/release-abandoned" => check(&mut cluster, name, pools::abandoned).await,
-            _ => check(&mut cluster, name, pools::lived).await,
+            _ => Box::pin(check(&mut cluster, name, pools::lived)).await,
         }
         cluster.end().await;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Client, ResourceExt as _};
+use kube::{Client, ResourceExt};
 use kubevirt_api::pool::VirtualMachinePool;
 use serde_json::{Value, json};
 
@@ -255,7 +255,7 @@ async fn populate(cluster: &TestCluster, name: &str) {
 #[tokio::test(start_paused = true)]
 async fn pool_keeps_its_number_and_its_vms_follow_the_template() {
     let cluster = TestCluster::new().await;
-    lived(&cluster).await;
+    Box::pin(lived(&cluster)).await;
     for reason in ["SuccessfulCreate", "SuccessfulUpdate", "SuccessfulDelete"] {
         assert!(cluster.events_of(reason).await > 0, "{reason}");
     }

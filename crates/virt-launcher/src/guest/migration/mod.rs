@@ -141,7 +141,10 @@ fn stage(step: MigrationStep, phase: Phase) -> Option<MigrationStage> {
     match (step, phase) {
         (MigrationStep::Copying, _) => Some(MigrationStage::Copying),
         (MigrationStep::GivenUp | MigrationStep::Arrived, _)
-        | (MigrationStep::Incoming, Phase::Resuming | Phase::Started) => Some(MigrationStage::Done),
+        | (MigrationStep::Incoming, Phase::Resuming | Phase::Started)
+        | (MigrationStep::Switched, Phase::Ended(StopReason::Migrated)) => {
+            Some(MigrationStage::Done)
+        }
         (MigrationStep::Incoming, Phase::Received) => Some(MigrationStage::Received),
         (MigrationStep::Incoming, Phase::Planned | Phase::Starting) => None,
         (MigrationStep::Incoming, Phase::Receiving) => {
@@ -150,7 +153,6 @@ fn stage(step: MigrationStep, phase: Phase) -> Option<MigrationStage> {
         (MigrationStep::Incoming | MigrationStep::Following, Phase::Ended(_)) => {
             failed("the guest has ended in the new pod")
         }
-        (MigrationStep::Switched, Phase::Ended(StopReason::Migrated)) => Some(MigrationStage::Done),
         (MigrationStep::Switched, Phase::Ended(_)) => {
             failed("QEMU has ended in the old pod before all of the memory was copied")
         }

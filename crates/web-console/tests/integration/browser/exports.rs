@@ -86,11 +86,7 @@ async fn export_is_created_followed_and_deleted() {
         .until("document.querySelector('#dialog-of')?.value === 'tiny'")
         .await;
     browser
-        .check_log(&[
-            "422 (Unprocessable",
-            "400 (Bad Request)",
-            "404 (Not Found)",
-        ])
+        .check_log(&["422 (Unprocessable", "400 (Bad Request)", "404 (Not Found)"])
         .await;
     environment.api.stop.cancel();
 }
