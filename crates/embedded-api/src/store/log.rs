@@ -210,6 +210,12 @@ pub(super) fn check_kept(db: &Connection, wanted: u64) -> Result<(), StoreError>
     Ok(())
 }
 
+/// Not by the index of objects: the changes found there would be sorted with their bodies, for each read again.
+pub(super) const AFTER: &str = "SELECT revision, kind, namespace, name, body FROM log NOT INDEXED
+     WHERE revision > ?1 AND grp = ?2 AND plural = ?3
+         AND (?4 IS NULL OR namespace = ?4) AND (?5 IS NULL OR name = ?5)
+     ORDER BY revision LIMIT ?6";
+
 pub(super) fn after(
     db: &Connection,
     scope: &Scope,
@@ -218,12 +224,7 @@ pub(super) fn after(
 ) -> Result<Vec<Event>, StoreError> {
     let db = db.unchecked_transaction()?;
     check_kept(&db, revision)?;
-    let mut query = db.prepare_cached(
-        "SELECT revision, kind, namespace, name, body FROM log
-         WHERE revision > ?1 AND grp = ?2 AND plural = ?3
-             AND (?4 IS NULL OR namespace = ?4) AND (?5 IS NULL OR name = ?5)
-         ORDER BY revision LIMIT ?6",
-    )?;
+    let mut query = db.prepare_cached(AFTER)?;
     let Collection { group, plural } = &scope.collection;
     let limit = i64::try_from(bound.count).unwrap_or(i64::MAX);
     let wanted = params![
@@ -242,11 +243,16 @@ pub(super) fn after(
             .collection
             .key(&row.get::<_, String>(2)?, &row.get::<_, String>(3)?);
         let revision = row.get(0)?;
-        let previous = previous(&db, &key, revision)?;
+        let kind = kind(row.get(1)?);
+        let previous = match kind {
+            // What the log has from before is of a deleted object of the same name.
+            EventKind::Added => None,
+            EventKind::Modified | EventKind::Deleted => previous(&db, &key, revision)?,
+        };
         let body = Bytes::from(row.get::<_, Vec<u8>>(4)?);
         let event = Event {
             revision,
-            kind: kind(row.get(1)?),
+            kind,
             key,
             body,
             previous,
@@ -281,34 +287,71 @@ fn previous(db: &Connection, key: &Key, revision: u64) -> Result<Option<Bytes>, 
     Ok(found.map(Bytes::from))
 }
 
-/// Drops all but the last `keep.count` changes, and of these all but the last `keep.bytes`. The object
-/// before a change that is kept stays.
-pub(super) fn compact(db: &mut Connection, keep: Bound) -> Result<(), StoreError> {
+/// Compacts all but the last `keep.count` changes, and of these all but the last `keep.bytes`. Returns the last
+/// change that is no longer kept, unless there is nothing new to drop.
+pub(super) fn compact(db: &mut Connection, keep: Bound) -> Result<Option<u64>, StoreError> {
     let db = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let count = u64::try_from(keep.count).unwrap_or(u64::MAX);
     let by_count = revision(&db)?.saturating_sub(count);
     let until = by_count.max(last_beyond(&db, keep.bytes)?);
-    if until > counter(&db, "compacted")? {
-        db.execute(
-            "UPDATE counters SET value = ?1 WHERE name = 'compacted'",
-            [until],
-        )?;
-        db.execute(
-            "DELETE FROM log AS old WHERE revision <= ?1 AND (
-                 NOT EXISTS (
-                     SELECT 1 FROM log AS kept
-                     WHERE kept.grp = old.grp AND kept.plural = old.plural
-                         AND kept.namespace = old.namespace AND kept.name = old.name
-                         AND kept.revision > ?1)
-                 OR EXISTS (
-                     SELECT 1 FROM log AS nearer
-                     WHERE nearer.grp = old.grp AND nearer.plural = old.plural
-                         AND nearer.namespace = old.namespace AND nearer.name = old.name
-                         AND nearer.revision > old.revision AND nearer.revision <= ?1))",
-            [until],
-        )?;
+    if until <= counter(&db, "compacted")? {
+        return Ok(None);
     }
-    Ok(db.commit()?)
+    db.execute(
+        "UPDATE counters SET value = ?1 WHERE name = 'compacted'",
+        [until],
+    )?;
+    db.commit()?;
+    Ok(Some(until))
+}
+
+/// Drops a part of what was compacted `until` a change: what comes after the change `from`, within the bound.
+/// Returns the last change of the part. The object before a change that is kept stays. Parts go from the oldest on,
+/// as what makes a change superfluous is newer.
+pub(super) fn drop_part(
+    db: &mut Connection,
+    (from, until): (u64, u64),
+    bound: Bound,
+) -> Result<u64, StoreError> {
+    let db = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let end = end_of_part(&db, (from, until), bound)?;
+    db.execute(
+        "DELETE FROM log AS old WHERE revision > ?2 AND revision <= ?3 AND (
+             NOT EXISTS (
+                 SELECT 1 FROM log AS kept
+                 WHERE kept.grp = old.grp AND kept.plural = old.plural
+                     AND kept.namespace = old.namespace AND kept.name = old.name
+                     AND kept.revision > ?1)
+             OR EXISTS (
+                 SELECT 1 FROM log AS nearer
+                 WHERE nearer.grp = old.grp AND nearer.plural = old.plural
+                     AND nearer.namespace = old.namespace AND nearer.name = old.name
+                     AND nearer.revision > old.revision AND nearer.revision <= ?1))",
+        [until, from, end],
+    )?;
+    db.commit()?;
+    Ok(end)
+}
+
+/// The change that reaches the bound, counted from the one after `from`; else `until`.
+fn end_of_part(
+    db: &Connection,
+    (from, until): (u64, u64),
+    bound: Bound,
+) -> Result<u64, StoreError> {
+    let mut query = db.prepare_cached(
+        "SELECT revision, length(body) FROM log WHERE revision > ?1 AND revision <= ?2 ORDER BY revision",
+    )?;
+    let mut rows = query.query([from, until])?;
+    let (mut count, mut bytes) = (0_usize, 0_usize);
+    while let Some(row) = rows.next()? {
+        count = count.saturating_add(1);
+        bytes = bytes.saturating_add(row.get(1)?);
+        if count >= bound.count || bytes >= bound.bytes {
+            return Ok(row.get(0)?);
+        }
+    }
+    Ok(until)
 }
 
 /// The latest change that is not among the last `bytes` of the log; 0 without one.

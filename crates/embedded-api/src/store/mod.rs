@@ -59,6 +59,12 @@ impl fmt::Debug for Snapshot {
 /// Changes buffered for a slow watcher; one that falls further behind reads the log instead.
 const LIVE_EVENTS: usize = 256;
 
+/// Changes dropped from the log at once, while other writes wait: to free a large one, all its pages are read.
+const COMPACTED_AT_ONCE: Bound = Bound {
+    count: 500,
+    bytes: 16 << 20,
+};
+
 /// The store. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
@@ -223,11 +229,27 @@ impl Store {
         self.read(move |db| log::check_kept(db, revision)).await
     }
 
-    /// Drops all but the last changes within the bound.
+    /// Drops all but the last changes within the bound, in parts: other writes come in between.
     pub(crate) async fn compact(&self, keep: Bound) -> Result<(), StoreError> {
-        let store = self.clone();
-        tokio::task::spawn_blocking(move || log::compact(&mut store.connections.writer(), keep))
-            .await?
+        let Some(until) = self.write(move |db| log::compact(db, keep)).await? else {
+            return Ok(());
+        };
+        let mut from = 0;
+        while from < until {
+            let rest = (from, until);
+            from = self
+                .write(move |db| log::drop_part(db, rest, COMPACTED_AT_ONCE))
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut rusqlite::Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let connections = Arc::clone(&self.connections);
+        tokio::task::spawn_blocking(move || change(&mut connections.writer())).await?
     }
 
     async fn read<T: Send + 'static>(

@@ -148,6 +148,44 @@ async fn compacted_changes_are_rejected_and_later_ones_replayed() {
     assert_eq!(kept.first().unwrap().revision, second.revision);
 }
 
+/// A sort would copy the bodies of all changes of the kind, for every watch that reads on.
+#[tokio::test]
+async fn log_is_read_in_its_order_without_a_sort() {
+    let store = memory();
+    let explain = format!("EXPLAIN QUERY PLAN {}", log::AFTER);
+    let steps = store.read(move |db| {
+        let mut query = db.prepare(&explain)?;
+        let nothing = None::<String>;
+        let wanted = rusqlite::params![1, "g", "things", nothing, nothing, 100];
+        let rows = query.query_map(wanted, |row| row.get::<_, String>(3))?;
+        Ok(rows.collect::<Result<Vec<_>, _>>()?)
+    });
+    assert_eq!(
+        steps.await.unwrap(),
+        ["SEARCH log USING INTEGER PRIMARY KEY (rowid>?)"]
+    );
+}
+
+#[tokio::test]
+async fn object_that_is_created_again_has_none_before_it() {
+    let store = memory();
+    let key = things().key("", "a");
+    let (_, first) = store.create(&key, thing("a")).await.unwrap();
+    store
+        .delete(&key, first.revision, thing("a"))
+        .await
+        .unwrap();
+    let (_, again) = store.create(&key, thing("a")).await.unwrap();
+    let scope = Scope::all(things());
+    let changes = store.changes_after(&scope, again.revision - 1, Bound::ALL);
+    let changes = changes.await.unwrap();
+    let found: Vec<_> = changes
+        .iter()
+        .map(|event| (event.kind, event.previous.is_some()))
+        .collect();
+    assert_eq!(found, [(EventKind::Added, false)]);
+}
+
 /// The last changes, of any size.
 fn last(count: usize) -> Bound {
     Bound {
