@@ -38,7 +38,7 @@ async fn create_pool(cluster: &TestCluster, replicas: u32, extra: Value) {
     }
     let pool = json!({
         "apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool",
-        "metadata": {"name": "web"}, "spec": spec,
+        "metadata": {"name": "web", "namespace": NAMESPACE}, "spec": spec,
     });
     cluster.create(pool).await;
 }
@@ -389,7 +389,7 @@ pub(crate) async fn abandoned(cluster: &TestCluster) {
     owner["name"] = "gone".into();
     let stray = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
-        "metadata": {"name": "gone-0", "finalizers": [FINALIZER], "ownerReferences": [owner]},
+        "metadata": {"name": "gone-0", "namespace": NAMESPACE, "finalizers": [FINALIZER], "ownerReferences": [owner]},
         "spec": {"runStrategy": "Halted", "template": {"spec": test_cluster::guest()}},
     });
     cluster.create(stray).await;
