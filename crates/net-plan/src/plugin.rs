@@ -22,7 +22,7 @@ fn candidates(interface: &Interface<'_>, pod_interface: &str) -> [String; 2] {
     [beside, pod_interface.to_owned()]
 }
 
-/// The registered binding of an interface; `None` for an interface with another binding.
+/// The binding of an interface as it was registered for the pod; `None` for an interface with another binding.
 pub(crate) fn of(
     interface: &Interface<'_>,
     observed: &Observed,

@@ -235,16 +235,15 @@ fn by_plugin(json: &mut serde_json::Value, name: &str) {
     *interface(json) = serde_json::json!({ "name": "default", "binding": { "name": name } });
 }
 
-/// A pod in a cluster with a binding of each kind.
+/// A pod with a binding of each kind.
 fn with_plugins() -> Observed {
-    let settings = serde_json::json!({ "network": { "binding": {
-        "taps": { "domainAttachmentType": "tap" },
-        "managed": { "domainAttachmentType": "managedTap" },
-        "sidecar": { "sidecarImage": "registry.example/binding:1" },
-    } } });
-    let settings = serde_json::from_value(settings).unwrap();
+    let plugins = serde_json::json!({
+        "taps": { "attachment": "tap" },
+        "managed": { "attachment": "managedTap" },
+        "sidecar": { "attachment": "sidecar" },
+    });
     Observed {
-        plugins: model::BindingPlugin::all(&settings),
+        plugins: serde_json::from_value(plugins).unwrap(),
         ..dual()
     }
 }
