@@ -79,11 +79,13 @@ pub(crate) fn annotations(input: &Input<'_>) -> Result<BTreeMap<String, String>,
     Ok(all)
 }
 
-/// Whether a process in the pod reads which devices its networks have.
+/// Whether the pod has a file with the devices of its networks. On the pod network alone it stays empty.
 pub(crate) fn needs_device_info(input: &Input<'_>) -> bool {
     let mut interfaces = input.guest.plugged_interfaces();
-    interfaces.any(|interface| interface.binding == Binding::Sriov)
-        || !device_networks(input).is_empty()
+    interfaces.any(|interface| {
+        interface.binding == Binding::Sriov
+            || plugin_of(input, interface).is_some_and(reads_devices)
+    })
 }
 
 /// The secondary networks whose devices the sidecars of their bindings read.

@@ -29,7 +29,9 @@ pub enum PlanError {
         network: String,
         pod_interface: String,
     },
-    #[error("{field}: the pod was not made for the network binding {binding:?}: start the VM again")]
+    #[error(
+        "{field}: the pod was not made for the network binding {binding:?}: start the VM again"
+    )]
     BindingNotRegistered { field: String, binding: String },
     #[error(
         "the pod has no tap for interface {interface} of the VMI: neither {tap} nor {pod_interface} is a tap or a \

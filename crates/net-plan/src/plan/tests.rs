@@ -319,6 +319,33 @@ fn interface_of_a_sidecar_has_a_status_and_nothing_to_plumb() {
     assert_eq!(status.pod_interface_name.as_deref(), Some("eth0"));
 }
 
+#[test]
+fn address_of_a_bridge_is_refused_where_there_is_one() {
+    let of_bridge = "52:81:b8:38:4f:52";
+    for (binding, mac, is_refused) in [
+        ("managed", of_bridge, true),
+        ("taps", of_bridge, false),
+        ("sidecar", of_bridge, false),
+        ("sidecar", "de:ad", true),
+        ("sidecar", "01:00:00:00:00:01", true),
+    ] {
+        let vmi = vmi(|json| {
+            by_plugin(json, binding);
+            interface(json)["macAddress"] = mac.into();
+        });
+        let observed = Observed {
+            taps: ["tap0".to_owned()].into(),
+            ..with_plugins()
+        };
+        let planned = plan(&vmi, &observed);
+        if is_refused {
+            assert_eq!(planned.unwrap_err().reason(), "BadMacAddress");
+        } else {
+            assert_eq!(planned.unwrap().status[0].mac.as_deref(), Some(mac));
+        }
+    }
+}
+
 fn bridged(json: &mut serde_json::Value) {
     *interface(json) = serde_json::json!({ "name": "default", "bridge": {} });
 }

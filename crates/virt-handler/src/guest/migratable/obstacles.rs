@@ -1,7 +1,9 @@
 //! Obstacles to a migration other than disks.
 
 use kubevirt_api::{VirtualMachineInstance, annotations};
-use model::{Attachment, BindingPlugin, Guest, Target, backup_volume, is_backup_volume, last_backup};
+use model::{
+    Attachment, BindingPlugin, Guest, Target, backup_volume, is_backup_volume, last_backup,
+};
 use reasons::Reason;
 
 use super::{Input, Obstacle, Reach};
