@@ -19,6 +19,9 @@ pub const CLAIMS: &str = "ferrovirt.io/claims";
 pub const GUEST_SIZE: &str = "ferrovirt.io/guest-size";
 /// On launcher pods: the networks whose devices a sidecar of a network binding reads; value: JSON list of names.
 pub const DEVICE_NETWORKS: &str = "ferrovirt.io/device-networks";
+/// On launcher pods: how the network bindings of the guest were registered when the pod was created; value: JSON object
+/// by name.
+pub const NETWORK_BINDINGS: &str = "ferrovirt.io/network-bindings";
 /// On VMIs: generation of the VM they were started from.
 pub const VM_GENERATION: &str = "kubevirt.io/vm-generation";
 /// First write of a controller on an object: the API version it used.

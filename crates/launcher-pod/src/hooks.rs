@@ -69,7 +69,7 @@ pub(crate) fn of(input: &Input<'_>) -> Result<Vec<Sidecar>, PodError> {
         all.push(Sidecar {
             hook,
             binding: Some(binding.to_owned()),
-            reads_devices: plugin.downward_api.is_some(),
+            reads_devices: networks::reads_devices(plugin),
         });
     }
     Ok(all)

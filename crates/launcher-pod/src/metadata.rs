@@ -117,9 +117,10 @@ fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, 
         LAST_APPLIED,
         annotations::LATEST_OBSERVED_API_VERSION,
         annotations::STORAGE_OBSERVED_API_VERSION,
-        // What the network plugin reports of the pod, which no tenant may forge.
+        // What the network plugin reports of the pod and what its bindings are, which no tenant may forge.
         annotations::CNI_NETWORK_STATUS,
         annotations::DEVICE_NETWORKS,
+        annotations::NETWORK_BINDINGS,
         annotations::NETWORK_INFO,
     ] {
         all.remove(bookkeeping);

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use kubevirt_api::annotations;
-use kubevirt_api::cluster_config::{DomainAttachmentType, InterfaceBindingPlugin};
+use kubevirt_api::cluster_config::{
+    DomainAttachmentType, InterfaceBindingPlugin, NetworkBindingDownwardApiType,
+};
 use kubevirt_api::network::{MultusNetwork, Network};
-use model::{Binding, Interface, pod_interface_name};
+use model::{Binding, BindingPlugin, Interface, pod_interface_name};
 use serde::Serialize;
 
 use crate::{Input, PodError};
@@ -57,6 +59,14 @@ pub(crate) fn annotations(input: &Input<'_>) -> Result<BTreeMap<String, String>,
             .map_err(|error| PodError::invalid("spec.networks", &error))?;
         all.insert(annotations::DEVICE_NETWORKS.to_owned(), text);
     }
+    let used = used_plugins(input)?.into_iter();
+    let used = used.map(|(name, plugin)| (name, BindingPlugin::of(plugin)));
+    let used: BTreeMap<&str, BindingPlugin> = used.collect();
+    if !used.is_empty() {
+        let text = serde_json::to_string(&used)
+            .map_err(|error| PodError::invalid("spec.domain.devices.interfaces", &error))?;
+        all.insert(annotations::NETWORK_BINDINGS.to_owned(), text);
+    }
     let mut interfaces = input.guest.plugged_interfaces();
     if interfaces.any(|interface| interface.binding == Binding::Masquerade) {
         for key in [
@@ -69,21 +79,27 @@ pub(crate) fn annotations(input: &Input<'_>) -> Result<BTreeMap<String, String>,
     Ok(all)
 }
 
-/// Whether a process in the pod reads which devices its networks have.
+/// Whether the pod has a file with the devices of its networks. On the pod network alone it stays empty.
 pub(crate) fn needs_device_info(input: &Input<'_>) -> bool {
     let mut interfaces = input.guest.plugged_interfaces();
-    interfaces.any(|interface| interface.binding == Binding::Sriov)
-        || !device_networks(input).is_empty()
+    interfaces.any(|interface| {
+        interface.binding == Binding::Sriov
+            || plugin_of(input, interface).is_some_and(reads_devices)
+    })
 }
 
-/// The networks whose devices the sidecars of their bindings read.
+/// The secondary networks whose devices the sidecars of their bindings read.
 fn device_networks<'a>(input: &Input<'a>) -> Vec<&'a str> {
     let interfaces = input.guest.plugged_interfaces();
     let read = interfaces.filter(|interface| {
-        let plugin = plugin_of(input, interface);
-        plugin.is_some_and(|plugin| plugin.downward_api.is_some())
+        !interface.is_primary() && plugin_of(input, interface).is_some_and(reads_devices)
     });
     read.map(Interface::name).collect()
+}
+
+/// Whether the sidecar of the binding gets a file with the devices of its networks.
+pub(crate) fn reads_devices(plugin: &InterfaceBindingPlugin) -> bool {
+    plugin.downward_api == Some(NetworkBindingDownwardApiType::DeviceInfo)
 }
 
 /// The registered bindings that the guest uses, by name.
@@ -103,13 +119,18 @@ pub(crate) fn used_plugins<'a>(
         if let Some(DomainAttachmentType::Other(kind)) = &plugin.domain_attachment_type
             && !kind.is_empty()
         {
-            let field = format!("network.binding[{}].domainAttachmentType", used.name);
+            let field = registration_field(&used.name, "domainAttachmentType");
             let problem = format!("{kind:?} is unknown; use tap or managedTap, or leave it out");
             return Err(PodError::invalid(field, &problem));
         }
         found.insert(used.name.as_str(), plugin);
     }
     Ok(found)
+}
+
+/// A member of a registered binding, for messages.
+pub(crate) fn registration_field(binding: &str, member: &str) -> String {
+    format!("spec.configuration.network.binding[{binding}].{member} of the KubeVirt object")
 }
 
 /// In the order of the VMI's networks: the network's own attachment, then that of its binding plugin, which finds

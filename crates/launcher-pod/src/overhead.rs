@@ -5,7 +5,7 @@ use kubevirt_api::quantity::Amount;
 use kubevirt_api::vmi::Probe;
 use model::{Architecture, Binding, Guest, ResourceList, VolumeSource};
 
-use crate::{Acceleration, PodError, Settings, guest};
+use crate::{Acceleration, PodError, Settings, guest, networks};
 
 const MIB: u64 = 1 << 20;
 
@@ -117,7 +117,8 @@ fn of_bindings(guest: &Guest<'_>, settings: &Settings) -> Result<u64, PodError> 
         let overhead = plugin.compute_resource_overhead.as_ref();
         let memory = overhead.and_then(|overhead| overhead.requests.get("memory"));
         if let Some(memory) = memory.filter(|_| is_used) {
-            let field = format!("network.binding[{name}].computeResourceOverhead");
+            let member = "computeResourceOverhead.requests.memory";
+            let field = networks::registration_field(name, member);
             let amount = Amount::parse(memory).map_err(|error| PodError::invalid(field, &error))?;
             sum += amount.units();
         }

@@ -7,7 +7,7 @@
 //! one list); the renderers take nothing else.
 //!
 //! **Invariants**: pure; parsing never fails (what is missing or unknown has a variant of its own);
-//! no type here can be serialized. It must not know pods, libvirt or the API server: it
+//! no type here can be serialized but [`BindingPlugin`], which a pod keeps. It must not know pods, libvirt or the API server: it
 //! describes a guest, not how to run it.
 
 pub mod paths;
@@ -42,7 +42,9 @@ pub use backup::{
     MAX_CHECKPOINTS, backed_up_volumes, backup_directory, backup_volume, is_backup_volume,
     kept_checkpoints, last_backup, requested_checkpoint,
 };
-pub use binding_plugin::{Attachment, BindingPlugin, BindingPlugins};
+pub use binding_plugin::{
+    Attachment, BindingPlugin, BindingPlugins, RegisteredBindings, registered_bindings,
+};
 pub use bootloader::Bootloader;
 pub use claimed_device::{
     InvalidMetadata, METADATA_DIRECTORY, METADATA_SUFFIX, claimed_device, metadata_directory,

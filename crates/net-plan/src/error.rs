@@ -29,7 +29,9 @@ pub enum PlanError {
         network: String,
         pod_interface: String,
     },
-    #[error("{field}: the cluster no longer has the network binding {binding:?}")]
+    #[error(
+        "{field}: the pod was not made for the network binding {binding:?}: start the VM again"
+    )]
     BindingNotRegistered { field: String, binding: String },
     #[error(
         "the pod has no tap for interface {interface} of the VMI: neither {tap} nor {pod_interface} is a tap or a \
@@ -89,7 +91,7 @@ impl PlanError {
         }
     }
 
-    /// Whether the pod's network or the cluster's configuration may still resolve it; otherwise the VMI has to change.
+    /// Whether the pod's network or another pod may still resolve it; otherwise the VMI has to change.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,

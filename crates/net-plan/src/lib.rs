@@ -11,6 +11,7 @@ mod address;
 mod bridge;
 mod dhcp_options;
 mod error;
+mod guest_mac;
 mod link_alias;
 mod masquerade;
 pub mod nft;

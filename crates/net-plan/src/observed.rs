@@ -49,7 +49,7 @@ pub struct Observed {
     pub interfaces: Vec<PodInterface>,
     /// Those of [`crate::tap_candidates`] that exist and that QEMU can open: taps and macvtaps.
     pub taps: BTreeSet<String>,
-    /// The network bindings that the cluster has.
+    /// The network bindings of the pod.
     pub plugins: BindingPlugins,
     /// Content of the pod's `/etc/resolv.conf`.
     pub resolv_conf: String,

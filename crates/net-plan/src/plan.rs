@@ -11,6 +11,7 @@ use model::{Attachment, Binding, Guest, Interface, LinkState, Network, Supported
 use crate::{
     Bridge, Cidr, MacAddress, Observed, PlanError, Plumbing, PodInterface, SharedAddress, Sysctl,
     Tap, bridge, dhcp_options,
+    guest_mac::{self, OnBridge},
     masquerade::{self, Side},
     passt, plugin, resolv_conf,
 };
@@ -112,7 +113,11 @@ fn plan_guest(guest: &Guest<'_>, observed: &Observed) -> Result<Plan, PlanError>
             Binding::Passt => None,
             _ => Some(plugin::tap(plugin, interface, pod, observed)?),
         };
-        let device = guest_interface(guest, pod, interface, tap)?;
+        let on_bridge = match (interface.binding, attachment) {
+            (Binding::Bridge, _) | (_, Some(Attachment::ManagedTap)) => OnBridge::Yes,
+            _ => OnBridge::No,
+        };
+        let device = guest_interface(guest, pod, interface, tap, on_bridge)?;
         let connection = Connection {
             guest,
             pod,
@@ -429,52 +434,15 @@ fn guest_interface(
     pod: &PodInterface,
     interface: &Interface<'_>,
     tap: Option<String>,
+    on_bridge: OnBridge,
 ) -> Result<GuestInterface, PlanError> {
     Ok(GuestInterface {
         name: interface.name().to_owned(),
         tap,
-        mac: guest_mac(guest, interface, pod)?,
+        mac: guest_mac::of(guest, interface, pod, on_bridge)?,
         mtu: pod.mtu,
         queues: guest.queues(interface),
     })
-}
-
-/// The address in the spec, that of the running guest, which may have come from another pod, or the pod's.
-fn guest_mac(
-    guest: &Guest<'_>,
-    interface: &Interface<'_>,
-    pod: &PodInterface,
-) -> Result<MacAddress, PlanError> {
-    let given = interface.spec.mac_address.as_deref();
-    let Some(text) = given.filter(|text| !text.is_empty()) else {
-        return Ok(known_mac(guest, interface).unwrap_or(pod.mac));
-    };
-    let bad = |problem| PlanError::BadMacAddress {
-        interface: interface.name().to_owned(),
-        value: text.to_owned(),
-        problem,
-    };
-    let mac: MacAddress = text
-        .parse()
-        .map_err(|_| bad("is not six hexadecimal bytes"))?;
-    let is_bridge = mac == MacAddress::BRIDGE
-        || matches!(interface.binding, Binding::Bridge | Binding::Plugin(_))
-            && mac == bridge::mac(pod);
-    if is_bridge {
-        return Err(bad("is the address of the bridge in the pod"));
-    }
-    if !mac.is_unicast() {
-        return Err(bad("is not a unicast address"));
-    }
-    Ok(mac)
-}
-
-pub(crate) fn known_mac(guest: &Guest<'_>, interface: &Interface<'_>) -> Option<MacAddress> {
-    let status = guest.vmi.status.as_ref()?;
-    let mut known = status.interfaces.iter();
-    let known = known.find(|one| one.name.as_deref() == Some(interface.name()))?;
-    let mac: MacAddress = known.mac.as_deref()?.parse().ok()?;
-    mac.is_unicast().then_some(mac)
 }
 
 /// The hardware address of the server for IPv6, which has a link of its own. It differs from that of the guest,

@@ -3,8 +3,8 @@
 use kubevirt_api::vmi_status::VirtualMachineInstanceNetworkInterface;
 use model::{Attachment, Binding, BindingPlugin, Guest, Interface, Network, Unsupported};
 
-use crate::plan::{known_mac, link_state, tap_name};
-use crate::{Observed, PlanError, PodInterface};
+use crate::plan::{link_state, tap_name};
+use crate::{Observed, PlanError, PodInterface, guest_mac};
 
 /// Names of the links that may be the taps of interfaces whose binding has the cluster's network plugin make them;
 /// `primary` is the pod's interface on the default network.
@@ -22,7 +22,7 @@ fn candidates(interface: &Interface<'_>, pod_interface: &str) -> [String; 2] {
     [beside, pod_interface.to_owned()]
 }
 
-/// The registered binding of an interface; `None` for an interface with another binding.
+/// The binding of an interface as it was registered for the pod; `None` for an interface with another binding.
 pub(crate) fn of(
     interface: &Interface<'_>,
     observed: &Observed,
@@ -74,11 +74,11 @@ pub(crate) fn sidecar_status(
     let addresses = pod.map(PodInterface::addresses).unwrap_or_default();
     let addresses = addresses.into_iter().map(|one| one.address.to_string());
     let addresses: Vec<String> = addresses.collect();
-    let given = interface.spec.mac_address.clone();
-    let known = || known_mac(guest, interface).map(|mac| mac.to_string());
+    let known = || guest_mac::known(guest, interface);
+    let mac = guest_mac::given(interface)?.or_else(known);
     Ok(VirtualMachineInstanceNetworkInterface {
         name: Some(interface.name().to_owned()),
-        mac: given.filter(|mac| !mac.is_empty()).or_else(known),
+        mac: mac.map(|mac| mac.to_string()),
         ip_address: addresses.first().cloned(),
         ip_addresses: addresses,
         pod_interface_name: Some(in_pod),

@@ -84,7 +84,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     let prepare = volumes::steps(&guest, &claims)?;
     let filesystems = file_servers::of(&guest, pod)?;
     let attached = Attached::of(pod);
-    let plugins = BindingPlugin::all(settings);
+    let plugins = BindingPlugin::of_pod(pod.metadata.annotations.as_ref());
     let refreshed_links = refreshed_links(&guest, &plugins);
     let network = plumb(&guest, attached.primary(), plugins, &peer).await?;
     failpoints::after("virt-handler/prepare/plumb");

@@ -144,6 +144,8 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         vmis.ready().await;
         arrivals.ready().await;
         pods.ready().await;
+        // What the defaults do not permit would be published of guests that run.
+        cluster.ready().await;
         let on_panic = panic_events(events, vmis);
         run_controller(guests, triggers, CONCURRENCY, on_panic, stop.clone()).await;
     };

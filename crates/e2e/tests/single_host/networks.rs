@@ -179,4 +179,17 @@ async fn guests_with_a_binding_of_the_administrator_start_once_it_is_registered(
     consoles[0].pings("10.99.0.2").await;
     let all = ["delete", "kubevirt", "kubevirt", "--namespace=kubevirt"];
     test.environment.kubectl(&all, b"").await.success();
+    // The pod keeps its binding: the guest is prepared again, and its link still follows the VM.
+    let again = [
+        "annotate",
+        "vmi",
+        "first",
+        "kubevirt.io/pause-guest-agent-probes=true",
+    ];
+    test.kubectl(&again).await.success();
+    set_link(&test, "first", "down").await;
+    sees_carrier(&mut consoles[0], 0).await;
+    set_link(&test, "first", "up").await;
+    sees_carrier(&mut consoles[0], 1).await;
+    consoles[0].pings("10.99.0.2").await;
 }

@@ -235,16 +235,15 @@ fn by_plugin(json: &mut serde_json::Value, name: &str) {
     *interface(json) = serde_json::json!({ "name": "default", "binding": { "name": name } });
 }
 
-/// A pod in a cluster with a binding of each kind.
+/// A pod with a binding of each kind.
 fn with_plugins() -> Observed {
-    let settings = serde_json::json!({ "network": { "binding": {
-        "taps": { "domainAttachmentType": "tap" },
-        "managed": { "domainAttachmentType": "managedTap" },
-        "sidecar": { "sidecarImage": "registry.example/binding:1" },
-    } } });
-    let settings = serde_json::from_value(settings).unwrap();
+    let plugins = serde_json::json!({
+        "taps": { "attachment": "tap" },
+        "managed": { "attachment": "managedTap" },
+        "sidecar": { "attachment": "sidecar" },
+    });
     Observed {
-        plugins: model::BindingPlugin::all(&settings),
+        plugins: serde_json::from_value(plugins).unwrap(),
         ..dual()
     }
 }
@@ -318,6 +317,33 @@ fn interface_of_a_sidecar_has_a_status_and_nothing_to_plumb() {
     let status = &absent.status[0];
     assert_eq!((&status.mac, &status.ip_address), (&None, &None));
     assert_eq!(status.pod_interface_name.as_deref(), Some("eth0"));
+}
+
+#[test]
+fn address_of_a_bridge_is_refused_where_there_is_one() {
+    let of_bridge = "52:81:b8:38:4f:52";
+    for (binding, mac, is_refused) in [
+        ("managed", of_bridge, true),
+        ("taps", of_bridge, false),
+        ("sidecar", of_bridge, false),
+        ("sidecar", "de:ad", true),
+        ("sidecar", "01:00:00:00:00:01", true),
+    ] {
+        let vmi = vmi(|json| {
+            by_plugin(json, binding);
+            interface(json)["macAddress"] = mac.into();
+        });
+        let observed = Observed {
+            taps: ["tap0".to_owned()].into(),
+            ..with_plugins()
+        };
+        let planned = plan(&vmi, &observed);
+        if is_refused {
+            assert_eq!(planned.unwrap_err().reason(), "BadMacAddress");
+        } else {
+            assert_eq!(planned.unwrap().status[0].mac.as_deref(), Some(mac));
+        }
+    }
 }
 
 fn bridged(json: &mut serde_json::Value) {

@@ -1,5 +1,7 @@
 //! Carries out a plan: the step, then the status, then the events.
 
+use std::fmt::Display;
+
 use kube::Api;
 use kubevirt_api::migration::{MigrationAbortStatus, MigrationMode};
 use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Phase;
@@ -59,7 +61,10 @@ impl Controller {
         let pod = match self.render_target(observed).await? {
             None => return Ok(()),
             Some(Ok(pod)) => pod,
-            Some(Err(error)) if error.is_transient() => return Err(MigrationError::Render(error)),
+            Some(Err(error)) if error.is_transient() => {
+                self.reject(observed, done, &error);
+                return Err(MigrationError::Render(error));
+            }
             Some(Err(error)) => {
                 done.failure = Some(format!("the target pod cannot be rendered: {error}"));
                 return Ok(());
@@ -94,12 +99,17 @@ impl Controller {
                 Ok(())
             }
             Err(error) => {
-                let note = format!("Cannot create the target pod: {error}");
-                self.publish(observed, EventType::Warning, Reason::FailedCreate, &note);
-                done.rejection = Some(error.to_string());
+                self.reject(observed, done, &error);
                 Err(MigrationError::Create(error))
             }
         }
+    }
+
+    /// Says why there is no pod yet. A later attempt may succeed.
+    fn reject(&self, observed: &Observed, done: &mut Done, error: &impl Display) {
+        let note = format!("Cannot create the target pod: {error}");
+        self.publish(observed, EventType::Warning, Reason::FailedCreate, &note);
+        done.rejection = Some(error.to_string());
     }
 
     /// Publishes the migration on the VMI, unless it has changed meanwhile.

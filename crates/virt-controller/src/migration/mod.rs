@@ -50,6 +50,7 @@ use crate::wiring::Wiring;
 const MIGRATION: &str = "virtualmachineinstancemigration";
 const VMI: &str = "virtualmachineinstance";
 const POD: &str = "pod";
+const CONFIGURATION: &str = "configuration";
 
 #[derive(Clone)]
 struct Controller {
@@ -159,6 +160,13 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         let of_namespace = all.in_namespace(&Key::of(pod).namespace).into_iter();
         let of_pod = of_namespace.filter(|one| one.metadata.uid == pod.migration_uid);
         queue.add_all(of_pod.map(|one| Key::of(one.as_ref())), POD);
+    });
+    let (queue, all) = (gate.clone(), migrations.clone());
+    // The configuration may have lacked what the pod needs.
+    wiring.on_configuration(move || {
+        let waiting = all.list().into_iter();
+        let waiting = waiting.filter(|one| one.is_waiting());
+        queue.add_all(waiting.map(|one| Key::of(one.as_ref())), CONFIGURATION);
     });
 
     let controller = Controller {

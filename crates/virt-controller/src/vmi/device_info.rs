@@ -14,6 +14,7 @@ struct Reported {
     interface: String,
     #[serde(default)]
     mac: String,
+    mtu: Option<u32>,
     device_info: Option<Value>,
 }
 
@@ -29,6 +30,8 @@ struct Interface<'a> {
     device_info: &'a Value,
     #[serde(skip_serializing_if = "str::is_empty")]
     mac: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<u32>,
 }
 
 /// The annotation that a pod with these annotations needs and does not have; `None` also while the network plugin has
@@ -46,6 +49,7 @@ pub(super) fn missing(annotated: &BTreeMap<String, String>) -> Option<String> {
             network,
             device_info: reported.device_info.as_ref()?,
             mac: &reported.mac,
+            mtu: reported.mtu,
         })
     });
     let info = NetworkInfo {
@@ -71,7 +75,8 @@ mod tests {
         let of = |network: &str| model::pod_interface_name(network);
         let report = json!([
             {"name": "cni", "interface": "eth0", "ips": ["10.244.0.5"], "default": true, "dns": {}},
-            {"name": "ns/b", "interface": of("blue"), "mac": "02:00:00:00:00:0b", "device-info": device},
+            {"name": "ns/b", "interface": of("blue"), "mac": "02:00:00:00:00:0b", "mtu": 9000,
+                "device-info": device},
             {"name": "ns/g", "interface": of("green"), "mac": "02:00:00:00:00:0c"},
             {"name": "ns/o", "interface": of("other"), "device-info": device},
             {"name": "ns/a", "interface": of("amber"), "device-info": device},
@@ -87,7 +92,7 @@ mod tests {
         let read: Value = serde_json::from_str(&found).expect("JSON");
         let expected = json!({"interfaces": [
             {"network": "amber", "deviceInfo": device},
-            {"network": "blue", "deviceInfo": device, "mac": "02:00:00:00:00:0b"},
+            {"network": "blue", "deviceInfo": device, "mac": "02:00:00:00:00:0b", "mtu": 9000},
         ]});
         assert_eq!(read, expected);
         annotated.insert(annotations::NETWORK_INFO.to_owned(), "{}".to_owned());

@@ -7,7 +7,6 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::Client;
 use kubevirt_api::VirtualMachineInstance;
 use launcher_channel::{DomainState, GuestState, Request, StopReason};
-use model::BindingPlugin;
 use reasons::Reason;
 use reconcile::{Clock, EventType, Key, Reconciler, Recorder, Requeue, Store, Triggers};
 use serving::HttpsClient;
@@ -188,7 +187,6 @@ impl Guests {
         let config = self.parts.cluster.now();
         let obsolete = ObsoleteModels::of(&config.written);
         let attached = Attached::of(&pair.pod);
-        let plugins = BindingPlugin::all(&config.written);
         let input = StatusInput {
             attached: Some(&attached),
             state: link.state.as_ref(),
@@ -199,7 +197,7 @@ impl Guests {
             unready: observe::unready(&pair.pod),
             host_model_is_obsolete: self.parts.capabilities.host_model_is_obsolete(obsolete),
             reach: self.reach(),
-            plugins: Some(&plugins),
+            bindings: model::registered_bindings(&config.written),
         };
         let status = status::desired(&vmi, &input, &now);
         self.publish_failed_pings(key, pair, link.state.as_ref());

@@ -1,6 +1,7 @@
 //! Errors of a guest's reconcile, and the refusals among them that are published on the VMI.
 
 use error_chain::error_chain;
+use net_plan::PlanError;
 use reasons::Reason;
 use reconcile::{ReconcileError, Retry, WriteError};
 
@@ -28,6 +29,17 @@ impl GuestError {
             Self::Call(error) => error.is_transient(),
             Self::Prepare(error) => error.is_transient(),
         }
+    }
+
+    /// Whether a guest cannot move to the pod for which the step was, now or later: another pod may be made otherwise.
+    pub(crate) fn ends_arrival(&self) -> bool {
+        let is_of_pod = matches!(
+            self,
+            Self::Prepare(PrepareError::Plan(
+                PlanError::NoTap { .. } | PlanError::BindingNotRegistered { .. }
+            ))
+        );
+        is_of_pod || !self.is_transient()
     }
 
     /// The reason why the guest cannot be started, for the VMI's status. `None` for errors that say
@@ -65,5 +77,48 @@ impl ReconcileError for GuestError {
             Self::Call(CallError::NotConnected) => Retry::Never,
             Self::Read(_) | Self::Call(_) | Self::Prepare(_) => Retry::BackOff,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pod_that_lacks_what_a_binding_needs_ends_a_move_to_it() {
+        let text = str::to_owned;
+        for (error, ends) in [
+            (
+                PlanError::NoTap {
+                    interface: text("lan"),
+                    tap: text("tap0"),
+                    pod_interface: text("eth0"),
+                },
+                true,
+            ),
+            (
+                PlanError::BindingNotRegistered {
+                    field: text("binding"),
+                    binding: text("layer2"),
+                },
+                true,
+            ),
+            (
+                PlanError::NoSuchNetwork {
+                    interface: text("lan"),
+                },
+                true,
+            ),
+            (
+                PlanError::PodHasNoAddress {
+                    interface: text("eth0"),
+                },
+                false,
+            ),
+        ] {
+            let error = GuestError::Prepare(error.into());
+            assert_eq!(error.ends_arrival(), ends, "{error}");
+        }
+        assert!(!GuestError::Call(CallError::NotConnected).ends_arrival());
     }
 }

@@ -12,7 +12,7 @@ use kubevirt_api::{
     },
 };
 use launcher_channel::{DomainState, GuestState};
-use model::BindingPlugins;
+use model::RegisteredBindings;
 use reasons::Reason;
 
 use super::{
@@ -37,7 +37,7 @@ pub(crate) struct PreparedStatus {
 }
 
 /// The input of a VMI's status, besides the VMI.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct StatusInput<'a> {
     pub(crate) state: Option<&'a GuestState>,
     pub(crate) prepared: Option<&'a PreparedStatus>,
@@ -52,7 +52,26 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) host_model_is_obsolete: bool,
     pub(crate) reach: Reach,
     /// The network bindings that the cluster has.
-    pub(crate) plugins: Option<&'a BindingPlugins>,
+    pub(crate) bindings: &'a RegisteredBindings,
+}
+
+#[cfg(test)]
+impl Default for StatusInput<'_> {
+    fn default() -> Self {
+        static NO_BINDINGS: RegisteredBindings = RegisteredBindings::new();
+        Self {
+            state: None,
+            prepared: None,
+            plugged: None,
+            attached: None,
+            memory: MemoryState::default(),
+            resize_failure: None,
+            unready: None,
+            host_model_is_obsolete: false,
+            reach: Reach::default(),
+            bindings: &NO_BINDINGS,
+        }
+    }
 }
 
 /// Why a guest cannot be started.
@@ -106,7 +125,7 @@ pub(crate) fn desired(
             host_model_is_obsolete: input.host_model_is_obsolete,
             reach: input.reach,
             bound_interfaces: prepared.map(|prepared| &*prepared.bound_interfaces),
-            plugins: input.plugins,
+            bindings: input.bindings,
         };
         migratable::set(&mut status, &migratable_input, now);
         let agent = state.and_then(|state| state.agent.as_deref());

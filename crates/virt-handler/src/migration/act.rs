@@ -171,9 +171,7 @@ impl Guests {
             Ok(())
         };
         match received.await {
-            Err(error @ (GuestError::Prepare(_) | GuestError::Call(_)))
-                if !error.is_transient() =>
-            {
+            Err(error @ (GuestError::Prepare(_) | GuestError::Call(_))) if error.ends_arrival() => {
                 let message = format!("prepare the new pod: {}", error_chain(&error));
                 self.end(guest, &Outcome::Failed(message)).await
             }

@@ -11,7 +11,7 @@ use kubevirt_api::{
     conditions::{self, ConditionValue},
     vmi_status::{VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceStatus},
 };
-use model::BindingPlugins;
+use model::RegisteredBindings;
 use reasons::Reason;
 
 pub(crate) use volumes::copied_disks;
@@ -38,7 +38,7 @@ pub(super) struct Input<'a> {
     /// Interfaces whose link in the pod cannot be in a second pod of the node; `None` while that is unknown.
     pub(super) bound_interfaces: Option<&'a [String]>,
     /// The network bindings that the cluster has.
-    pub(super) plugins: Option<&'a BindingPlugins>,
+    pub(super) bindings: &'a RegisteredBindings,
 }
 
 /// Why a guest cannot be migrated.

@@ -1,7 +1,9 @@
 //! Obstacles to a migration other than disks.
 
 use kubevirt_api::{VirtualMachineInstance, annotations};
-use model::{Attachment, Guest, Target, backup_volume, is_backup_volume, last_backup};
+use model::{
+    Attachment, BindingPlugin, Guest, Target, backup_volume, is_backup_volume, last_backup,
+};
 use reasons::Reason;
 
 use super::{Input, Obstacle, Reach};
@@ -50,9 +52,10 @@ fn interfaces(input: &Input<'_>) -> Option<Obstacle> {
     // A single host passes frames of a pod's own addresses alone, and the guest has those of its first pod.
     let is_filtered = input.reach == Reach::OwnNode;
     let used = interface.binding.as_ref();
-    let plugin = used.and_then(|used| input.plugins?.get(&used.name));
-    let plugin_migrates = plugin.is_some_and(|plugin| {
-        plugin.migrates && !(is_filtered && plugin.attachment != Attachment::Sidecar)
+    let registered = used.and_then(|used| input.bindings.get(&used.name));
+    let plugin_migrates = registered.is_some_and(|registered| {
+        let attachment = BindingPlugin::of(registered).attachment;
+        registered.migration.is_some() && !(is_filtered && attachment != Attachment::Sidecar)
     });
     let migratable = interface.masquerade.is_some()
         || interface.passt_binding.is_some()

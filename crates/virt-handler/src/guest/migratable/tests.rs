@@ -2,25 +2,25 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn plugins() -> BindingPlugins {
-    let settings = json!({"network": {"binding": {
+fn bindings() -> RegisteredBindings {
+    let all = json!({
         "stays": {"sidecarImage": "registry.example/binding:1"},
         "moves": {"sidecarImage": "registry.example/binding:1", "migration": {}},
         "managed": {"domainAttachmentType": "managedTap", "migration": {"method": "link-refresh"}},
-    }}});
-    model::BindingPlugin::all(&serde_json::from_value(settings).unwrap())
+    });
+    serde_json::from_value(all).unwrap()
 }
 
 fn status_of(vmi: &Value, reach: Reach) -> VirtualMachineInstanceStatus {
     let vmi: VirtualMachineInstance = serde_json::from_value(vmi.clone()).unwrap();
     let mut status = vmi.status.clone().unwrap_or_default();
-    let plugins = plugins();
+    let bindings = bindings();
     let input = Input {
         vmi: &vmi,
         host_model_is_obsolete: true,
         reach,
         bound_interfaces: Some(&[]),
-        plugins: Some(&plugins),
+        bindings: &bindings,
     };
     set(&mut status, &input, &Time(jiff::Timestamp::UNIX_EPOCH));
     status
@@ -297,6 +297,7 @@ fn guest_on_a_macvlan_does_not_move_within_its_node() {
     let lan = ["lan".to_owned()];
     let (unknown, free, bound): (Option<&[String]>, _, _) = (None, Some(&[][..]), Some(&lan[..]));
     let (within, tied) = ("OnlyWithinNode", "InterfaceNotLiveMigratable");
+    let bindings = bindings();
     // Each row continues with the status of the one before.
     let mut status = VirtualMachineInstanceStatus::default();
     for (reach, bound_interfaces, is_true, expected) in [
@@ -313,7 +314,7 @@ fn guest_on_a_macvlan_does_not_move_within_its_node() {
             host_model_is_obsolete: false,
             reach,
             bound_interfaces,
-            plugins: None,
+            bindings: &bindings,
         };
         set(&mut status, &input, &now);
         let found = conditions::find(&status.conditions, &Condition::LiveMigratable).unwrap();
