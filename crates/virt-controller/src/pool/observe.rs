@@ -251,12 +251,13 @@ impl Controller {
         let api = Api::<Vm>::namespaced(self.client.clone(), &key.namespace);
         for name in late {
             let found = api.get_opt(&name).await;
-            if found
-                .map_err(|error| PoolError::Read(Box::new(error)))?
-                .is_none()
-                && let Some(expected) = self.expectations.lock().get_mut(key)
-            {
-                expected.created.remove(&name);
+            let found = found.map_err(|error| PoolError::Read(Box::new(error)))?;
+            if let Some(expected) = self.expectations.lock().get_mut(key) {
+                match found {
+                    // The others come first next time.
+                    Some(_) => expected.created.insert(name, now),
+                    None => expected.created.remove(&name),
+                };
             }
         }
         Ok(())
