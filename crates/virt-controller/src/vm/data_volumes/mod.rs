@@ -125,7 +125,7 @@ fn is_leaving(vm: &Vm, there: &DataVolume) -> bool {
         || there.owner_references().iter().any(is_predecessor)
 }
 
-/// Two VMs that write to one disk destroy it. KubeVirt looks at the phase alone; a data volume that another kind of
+/// Two VMs that write to one disk destroy it. `KubeVirt` looks at the phase alone; a data volume that another kind of
 /// object controls is accepted here as well.
 fn taken(vm: &Vm, name: &str, there: &DataVolume) -> Option<String> {
     let mut owners = there.owner_references().iter();
