@@ -3,22 +3,21 @@
 use std::sync::Arc;
 
 use error_chain::error_chain;
-use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::pool::VirtualMachinePoolConditionType as Type;
-use kubevirt_api::{conditions, finalizers, labels};
+use kubevirt_api::{conditions, finalizers};
 use reasons::Reason;
 use reconcile::{
     EventType, Key, ReconcileError as _, Requeue, Retry, WriteError, apply_reported, create,
-    delete, delete_in_foreground, delete_unchanged, merge,
+    delete_unchanged, merge,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::observe::{Member, Observed};
+use super::observe::Observed;
 use super::plan::{Plan, Step};
 use super::status::{self, Failure};
-use super::view::{Disks, Pool, Revision};
+use super::view::{Disks, Pool};
 use super::{Controller, Expectations, PoolError, template};
 use crate::MANAGER;
 use crate::operation::{set_finalizers, status_fragment};
@@ -42,12 +41,13 @@ impl Controller {
             match self.step(key, observed, step, &mut pool).await {
                 Ok(()) => failpoints::after(name(step)),
                 Err(error) => {
-                    let is_needed = matches!(step, Step::KeepRevision | Step::Create(_));
-                    if failed.is_none() {
-                        failed = Some((error, step));
-                    }
-                    // Whatever refuses one VM is likely to refuse the next.
-                    if is_needed {
+                    remember(&mut failed, error, step);
+                    // Without the finalizer and the revision there must be no VMs, and whatever refuses one VM is
+                    // likely to refuse the next.
+                    if matches!(
+                        step,
+                        Step::AddFinalizer | Step::KeepRevision | Step::Create(_)
+                    ) {
                         break;
                     }
                 }
@@ -55,6 +55,10 @@ impl Controller {
         }
         if !observed.pool.is_deleting() {
             self.publish_pause(observed);
+        }
+        // A pool without the finalizer may be gone.
+        let is_free = failed.is_none() && matches!(plan.steps.last(), Some(Step::RemoveFinalizer));
+        if !is_free {
             let failure = failed
                 .as_ref()
                 .and_then(|(error, step)| failure(error, step))
@@ -82,7 +86,12 @@ impl Controller {
                 *pool = self.set_finalizers(key, pool, &all).await?;
                 Ok(())
             }
-            Step::Release(vm) => self.release(pool, vm).await,
+            Step::Release(vm) => {
+                let released = self.release(pool, vm).await;
+                self.report(pool, released, |error| {
+                    format!("Error releasing VM {}: {error}", Key::of(vm.as_ref()))
+                })
+            }
             Step::LetGo(vm, disks) => {
                 if *disks == Disks::Kept {
                     let kept = self.keep_disks(vm).await;
@@ -103,7 +112,7 @@ impl Controller {
             Step::KeepRevision => self.keep_revision(key, observed).await,
             Step::Create(ordinal) => self.create(key, pool, *ordinal).await,
             Step::Update(member) => self.update(observed, member).await,
-            Step::Restart(guest) => self.restart(pool, guest).await,
+            Step::Restart(member) => self.restart(key, pool, member).await,
             Step::Relabel(guest, revision) => self.relabel(pool, guest, revision).await,
             Step::Recreate(vm) => self.recreate(key, pool, vm).await,
             Step::Prune(revision) => self.prune(revision).await,
@@ -179,54 +188,6 @@ impl Controller {
         Ok(())
     }
 
-    /// The new VM gets new disks, so those of the old one are deleted first.
-    async fn recreate(&self, key: &Key, pool: &Pool, vm: &Vm) -> Result<(), PoolError> {
-        let member = Key::of(vm);
-        let gone = delete_in_foreground(&self.vms_of(key), &member, &vm.metadata).await;
-        self.report_update(pool, &member, gone.map_err(PoolError::Delete))?;
-        let uid = self.note_deleted(key, vm);
-        tracing::info!(vm = member.name, vm_uid = uid, "VM deleted for other disks");
-        Ok(())
-    }
-
-    async fn update(&self, observed: &Observed, member: &Member) -> Result<(), PoolError> {
-        let (pool, vm) = (observed.pool.as_ref(), &member.vm);
-        let key = Key::of(vm.as_ref());
-        let before = member
-            .revision()
-            .and_then(|name| observed.revisions.get(name));
-        let before = before.map(Arc::as_ref);
-        let body = template::change(pool, vm, before, member.ordinal);
-        let written = merge(&self.vms_of(&key), MANAGER, &key, &body).await;
-        let written = self.report(pool, written.map_err(PoolError::Update), |error| {
-            format!("Error updating virtual machine {key}: {error}")
-        })?;
-        self.vms.wrote(vm, written);
-        let note = format!("Updated VM {key}");
-        let reason = Reason::SuccessfulUpdate;
-        self.recorder.publish(pool, EventType::Normal, reason, note);
-        Ok(())
-    }
-
-    async fn restart(&self, pool: &Pool, guest: &Guest) -> Result<(), PoolError> {
-        let key = Key::of(guest);
-        let uid = guest.metadata.uid.as_deref().unwrap_or_default();
-        let gone = delete(&self.vmis_of(&key), &key, uid, None).await;
-        self.report_update(pool, &key, gone.map_err(PoolError::UpdateGuest))
-    }
-
-    async fn relabel(&self, pool: &Pool, guest: &Guest, revision: &str) -> Result<(), PoolError> {
-        let key = Key::of(guest);
-        let body = json!({"metadata": {
-            "resourceVersion": guest.metadata.resource_version,
-            "labels": {labels::POOL_REVISION_NAME: revision},
-        }});
-        let written = merge(&self.vmis_of(&key), MANAGER, &key, &body).await;
-        let written = self.report_update(pool, &key, written.map_err(PoolError::UpdateGuest))?;
-        self.vmis.wrote(guest, written);
-        Ok(())
-    }
-
     /// A VM that does not belong to the pool any more lives on by itself.
     async fn release(&self, pool: &Pool, vm: &Vm) -> Result<(), PoolError> {
         let owners = vm.owner_references().iter();
@@ -267,60 +228,28 @@ impl Controller {
         key: &Key,
         uid: Option<&str>,
     ) -> Result<(), PoolError> {
+        let mut outcome = Ok(());
         for vm in self.abandoned(key, uid) {
-            self.drop_finalizer(&vm).await?;
-            failpoints::after("virt-controller/pool/release-abandoned");
-        }
-        Ok(())
-    }
-
-    async fn keep_revision(&self, key: &Key, observed: &Observed) -> Result<(), PoolError> {
-        let pool = observed.pool.as_ref();
-        let name = template::revision_name(pool);
-        if observed.revisions.contains_key(&name) {
-            return Ok(());
-        }
-        let api = Api::<Revision>::namespaced(self.client.clone(), &key.namespace);
-        let named = Key::new(&key.namespace, &name);
-        let created = create(&api, MANAGER, &named, &template::revision(pool)).await;
-        let Err(error) = created else {
-            return Ok(());
-        };
-        if matches!(error, WriteError::AlreadyExists { .. }) {
-            let there = api.get_opt(&name).await;
-            let there = there.map_err(|error| PoolError::Read(Box::new(error)))?;
-            // That of an older pool of this name goes with that pool.
-            let is_own = there.is_some_and(|there| {
-                let mut owners = there.owner_references().iter();
-                owners.any(|owner| Some(&owner.uid) == pool.metadata.uid.as_ref())
-            });
-            if is_own {
-                return Ok(());
+            match self.drop_finalizer(&vm).await {
+                Ok(()) => failpoints::after("virt-controller/pool/release-abandoned"),
+                Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        Err(PoolError::KeepRevision(error))
+        outcome
     }
 
-    async fn prune(&self, revision: &Revision) -> Result<(), PoolError> {
-        let key = Key::of(revision);
-        let api = Api::<ControllerRevision>::namespaced(self.client.clone(), &key.namespace);
-        let uid = revision.metadata.uid.as_deref().unwrap_or_default();
-        let gone = delete(&api, &key, uid, None).await;
-        gone.map_err(PoolError::Prune)
-    }
-
-    fn note<T>(&self, key: &Key, change: impl FnOnce(&mut Expectations) -> T) -> T {
+    pub(super) fn note<T>(&self, key: &Key, change: impl FnOnce(&mut Expectations) -> T) -> T {
         change(self.expectations.lock().entry(key.clone()).or_default())
     }
 
-    fn note_deleted(&self, key: &Key, vm: &Vm) -> String {
+    pub(super) fn note_deleted(&self, key: &Key, vm: &Vm) -> String {
         let uid = vm.metadata.uid.clone().unwrap_or_default();
         self.note(key, |expected| expected.deleted.insert(uid.clone()));
         uid
     }
 
     /// Publishes an event about a failure, unless it only means that the cache was late.
-    fn report<T>(
+    pub(super) fn report<T>(
         &self,
         pool: &Pool,
         outcome: Result<T, PoolError>,
@@ -336,30 +265,6 @@ impl Controller {
             self.recorder
                 .publish(pool, EventType::Warning, reason, note(&text));
         }
-        outcome
-    }
-
-    /// The same for guests that follow their VMs, with an event about a success as well.
-    fn report_update<T>(
-        &self,
-        pool: &Pool,
-        key: &Key,
-        outcome: Result<T, PoolError>,
-    ) -> Result<T, PoolError> {
-        let (kind, reason, note) = match &outcome {
-            Ok(_) => {
-                let note = format!("Successfully updated resource {key}");
-                (EventType::Normal, Reason::SuccessfulDelete, note)
-            }
-            Err(error) => {
-                let Some(text) = lasting(error) else {
-                    return outcome;
-                };
-                let note = format!("Error updating resource {key}: {text}");
-                (EventType::Warning, Reason::FailedUpdate, note)
-            }
-        };
-        self.recorder.publish(pool, kind, reason, note);
         outcome
     }
 
@@ -408,11 +313,11 @@ impl Controller {
         }
     }
 
-    fn vms_of(&self, key: &Key) -> Api<Vm> {
+    pub(super) fn vms_of(&self, key: &Key) -> Api<Vm> {
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 
-    fn vmis_of(&self, key: &Key) -> Api<Guest> {
+    pub(super) fn vmis_of(&self, key: &Key) -> Api<Guest> {
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 }
@@ -426,8 +331,23 @@ fn others(vm: &Vm) -> Vec<String> {
 }
 
 /// The text of an error that trying again at once does not end.
-fn lasting(error: &PoolError) -> Option<String> {
+pub(super) fn lasting(error: &PoolError) -> Option<String> {
     (error.retry() != Retry::Soon).then(|| error_chain(error))
+}
+
+/// Keeps the first error that lasts, or else the first: the condition shows it.
+pub(super) fn remember<'a>(
+    failed: &mut Option<(PoolError, &'a Step)>,
+    error: PoolError,
+    step: &'a Step,
+) {
+    let is_lasting = |error: &PoolError| error.retry() != Retry::Soon;
+    let is_first = failed
+        .as_ref()
+        .is_none_or(|(first, _)| !is_lasting(first) && is_lasting(&error));
+    if is_first {
+        *failed = Some((error, step));
+    }
 }
 
 /// What the pool's condition says about the error, if it lasts.

@@ -13,6 +13,7 @@ use kubevirt_api::pool::{
 use serde_json::Value;
 
 use super::observe::Member;
+use super::view::Pool;
 use crate::vm::Vm;
 
 /// The members that the policy admits, in its order. Another seed gives another random order.
@@ -35,6 +36,12 @@ pub(super) fn chosen<'a>(
         }
     }
     all
+}
+
+/// The same as long as the spec is the same: after a write without a response, the same VM is the first again.
+pub(super) fn seed(pool: &Pool) -> String {
+    let uid = pool.metadata.uid.as_deref().unwrap_or_default();
+    format!("{uid}/{}", pool.metadata.generation.unwrap_or(0))
 }
 
 fn created(vm: &Vm) -> i64 {

@@ -1,7 +1,6 @@
 //! Keeps the disks of a VM that leaves its pool: takes the VM from the owners of its claims and data volumes, so
 //! that the garbage collector spares them. The next VM of that number gets them.
 
-use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -16,19 +15,14 @@ use crate::MANAGER;
 use crate::vm::Vm;
 
 impl Controller {
-    /// The claims and data volumes that the VM names and controls.
+    /// All claims and data volumes that would be deleted with the VM, whether its spec names them or not: the claim
+    /// with the contents of a TPM, a restored disk, or one that the guest was started with.
     pub(super) async fn keep_disks(&self, vm: &Vm) -> Result<(), PoolError> {
-        let names = names(vm);
-        self.disown(&self.claims, vm, &names).await?;
-        self.disown(&self.data_volumes, vm, &names).await
+        self.disown(&self.claims, vm).await?;
+        self.disown(&self.data_volumes, vm).await
     }
 
-    async fn disown<K>(
-        &self,
-        store: &Store<K>,
-        vm: &Vm,
-        names: &BTreeSet<String>,
-    ) -> Result<(), PoolError>
+    async fn disown<K>(&self, store: &Store<K>, vm: &Vm) -> Result<(), PoolError>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
@@ -36,11 +30,9 @@ impl Controller {
             + Debug,
     {
         let uid = vm.metadata.uid.as_deref().unwrap_or_default();
-        let is_own = |disk: &Arc<K>| {
-            names.contains(&disk.name_any()) && disk.namespace() == vm.metadata.namespace
-        };
-        let owned = store.controlled_by(uid).into_iter();
-        for disk in owned.filter(is_own) {
+        let is_own = |disk: &Arc<K>| disk.owner_references().iter().any(|owner| owner.uid == uid);
+        let present = store.in_namespace(vm.metadata.namespace.as_deref().unwrap_or_default());
+        for disk in present.into_iter().filter(is_own) {
             let key = Key::of(disk.as_ref());
             let owners = disk.owner_references().iter();
             let left: Vec<Value> = owners
@@ -58,18 +50,4 @@ impl Controller {
         }
         Ok(())
     }
-}
-
-/// Names of the claims and data volumes that the VM's spec refers to. A data volume has a claim of its name.
-pub(super) fn names(vm: &Vm) -> BTreeSet<String> {
-    let templates = vm.data_volume_templates().map(|(name, _)| name);
-    let volumes = vm.volumes().iter().flat_map(|volume| {
-        let name = |path: &str| volume.pointer(path).and_then(Value::as_str);
-        [
-            name("/dataVolume/name"),
-            name("/persistentVolumeClaim/claimName"),
-        ]
-    });
-    let all = templates.chain(volumes.flatten());
-    all.map(ToOwned::to_owned).collect()
 }

@@ -4,12 +4,13 @@
 //! that it is like, and its guest has that label from the start on, so that the labels tell which VM and which
 //! guest is to follow a changed template.
 //!
-//! **Invariants**: a creation (or deletion) that the cache does not show yet counts as done; at most
-//! [`plan::BURST`] VMs are created, deleted or changed in one reconcile; a VM that the pool has let go, or that
-//! outlives it, has neither its finalizer nor its ownership; the disks of a VM are deleted with it unless the
-//! pool keeps them.
+//! **Invariants**: a creation (or deletion) that the cache does not show yet counts as done; one reconcile
+//! creates at most [`plan::BURST`] VMs, deletes so many that fail and so many that are too many, and changes so
+//! many; a VM that the pool has let go, or that outlives it, has neither its finalizer nor its ownership; the
+//! disks of a VM are deleted with it unless the pool keeps them.
 
 mod act;
+mod change;
 mod choice;
 mod disks;
 mod healing;
@@ -72,6 +73,8 @@ struct Expectations {
     created: BTreeMap<String, Instant>,
     /// UIDs of deleted VMs.
     deleted: BTreeSet<String>,
+    /// UIDs of deleted guests, by their names.
+    restarted: BTreeMap<String, String>,
 }
 
 pub(crate) fn register(wiring: &mut Wiring<'_>) {
@@ -95,7 +98,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         .vms
         .on_change(move |vm| match Key::of_controller(vm, KIND) {
             Some(owner) => queue.add(owner, VM),
-            None => queue.add_all(candidates(&known, vm), VM),
+            None => queue.add_all(candidates(&known, vm).into_iter().chain(former(vm)), VM),
         });
     let (queue, vms) = (gate.clone(), wiring.caches.vms.store());
     wiring.caches.guests.on_change(move |vmi| {
@@ -132,6 +135,8 @@ enum PoolError {
     Finalizer(#[source] WriteError),
     #[error("store a revision of the spec")]
     KeepRevision(#[source] WriteError),
+    #[error("controllerrevision {name} belongs to another object: delete it")]
+    RevisionTaken { name: String },
     #[error("create a VM")]
     Create(#[source] WriteError),
     #[error("delete a VM")]
@@ -154,7 +159,9 @@ impl ReconcileError for PoolError {
     fn reason(&self) -> Reason {
         match self {
             Self::Read(_) => Reason::ServerUnavailable,
-            Self::KeepRevision(_) | Self::Create(_) => Reason::FailedCreate,
+            Self::KeepRevision(_) | Self::RevisionTaken { .. } | Self::Create(_) => {
+                Reason::FailedCreate
+            }
             Self::Delete(_) => Reason::FailedDelete,
             Self::Finalizer(_)
             | Self::Update(_)
@@ -168,7 +175,7 @@ impl ReconcileError for PoolError {
 
     fn retry(&self) -> Retry {
         match self {
-            Self::Read(_) => Retry::BackOff,
+            Self::Read(_) | Self::RevisionTaken { .. } => Retry::BackOff,
             Self::Finalizer(source)
             | Self::KeepRevision(source)
             | Self::Create(source)
@@ -190,14 +197,16 @@ impl Reconciler for Controller {
     async fn reconcile(&self, key: &Key) -> Result<Requeue, PoolError> {
         let pool = self.pools.get(key);
         let uid = pool.as_ref().and_then(|pool| pool.metadata.uid.clone());
-        self.release_abandoned(key, uid.as_deref()).await?;
+        // A VM of an older pool that cannot be released does not hold up the present pool.
+        let released = self.release_abandoned(key, uid.as_deref()).await;
         let Some(pool) = pool else {
             self.expectations.lock().remove(key);
-            return Ok(Requeue::OnChange);
+            return released.map(|()| Requeue::OnChange);
         };
         let observed = self.observe(key, pool).await?;
         let plan = plan::plan(&observed);
-        self.act(key, &observed, &plan).await
+        let requeue = self.act(key, &observed, &plan).await?;
+        released.map(|()| requeue)
     }
 
     fn uid_of(&self, key: &Key) -> Option<String> {
@@ -207,14 +216,29 @@ impl Reconciler for Controller {
 
 /// Pools that a VM without a controlling owner may have belonged to.
 fn candidates(pools: &Store<Pool>, vm: &Vm) -> Vec<Key> {
-    let mut owners = vm.metadata.owner_references.iter().flatten();
-    if owners.any(|owner| owner.controller == Some(true)) {
+    if is_controlled(vm) {
         return Vec::new();
     }
     let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
     let pools = pools.in_namespace(namespace);
     let found = pools.iter().filter(|pool| concerns(pool, vm));
     found.map(|pool| Key::of(pool.as_ref())).collect()
+}
+
+fn is_controlled(vm: &Vm) -> bool {
+    let mut owners = vm.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.controller == Some(true))
+}
+
+/// The pool that made a VM without a controlling owner, by its name, if the VM waits for that pool before it goes.
+fn former(vm: &Vm) -> Option<Key> {
+    let is_waiting = vm.metadata.deletion_timestamp.is_some() && observe::is_held(&vm.metadata);
+    if !is_waiting || is_controlled(vm) {
+        return None;
+    }
+    let key = Key::of(vm);
+    let pool = template::pool_of(&key.name)?;
+    Some(Key::new(key.namespace.as_str(), pool))
 }
 
 /// Whether the VM has labels or a name as if it belonged to the pool.

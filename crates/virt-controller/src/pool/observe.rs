@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::conditions;
-use kubevirt_api::vm_status::VirtualMachineConditionType;
+use kubevirt_api::vm_status::{StateChangeRequestAction as Action, VirtualMachineConditionType};
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as Phase,
 };
@@ -17,12 +17,14 @@ use reconcile::Key;
 use tokio::time::Instant;
 
 use super::view::{Pool, Revision};
-use super::{Controller, KIND, PoolError, concerns, selects, template};
+use super::{Controller, KIND, PoolError, concerns, former, is_controlled, selects, template};
 use crate::view::Guest;
-use crate::vm::Vm;
+use crate::vm::{Strategy, Vm};
 
 /// How long the cache may lag before the controller reads a created VM from the server.
 const LAG: Duration = Duration::from_secs(5);
+/// Created VMs that are read from the server in one reconcile.
+const MAX_READS: usize = 10;
 
 #[derive(Debug)]
 pub(super) struct Observed {
@@ -51,6 +53,8 @@ pub(super) struct Member {
     pub(super) guest: Option<Arc<Guest>>,
     /// It is being deleted, even if the cache does not show that yet.
     pub(super) is_leaving: bool,
+    /// This controller has deleted the guest, even if the cache does not show that yet.
+    pub(super) is_restarted: bool,
 }
 
 impl Member {
@@ -65,9 +69,39 @@ impl Member {
         self.guest.as_ref().is_some_and(|guest| {
             let ready = &VirtualMachineInstanceConditionType::Ready;
             !guest.is_deleting()
+                && !self.is_ending()
                 && *guest.phase() == Phase::Running
                 && conditions::is_true(&guest.status.conditions, ready)
         })
+    }
+
+    /// Whether the guest is about to end, though it may still run.
+    pub(super) fn is_ending(&self) -> bool {
+        let uid = self
+            .guest
+            .as_ref()
+            .and_then(|guest| guest.metadata.uid.as_ref());
+        let status = self.vm.status();
+        let mut requests = status.state_change_requests.iter();
+        self.is_restarted
+            || requests.any(|request| {
+                matches!(request.action, Action::Stop)
+                    && uid.is_some()
+                    && request.uid.as_ref() == uid
+            })
+    }
+
+    /// Whether the VM starts another guest only if it is asked to.
+    pub(super) fn starts_on_request(&self) -> bool {
+        let strategy = Strategy::of(&self.vm.spec);
+        matches!(strategy, Strategy::Manual | Strategy::RerunOnFailure)
+    }
+
+    /// Whether the guest has ended and the VM leaves it at that.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let strategy = Strategy::of(&self.vm.spec);
+        matches!(strategy, Strategy::Manual | Strategy::Once)
+            && self.guest.as_deref().is_some_and(Guest::is_final)
     }
 
     /// The revision of the pool that the VM is like.
@@ -98,6 +132,13 @@ pub(super) fn is_held(metadata: &ObjectMeta) -> bool {
     all.any(|finalizer| finalizer == finalizers::POOL)
 }
 
+/// VMs of the namespace without a controlling owner that still have the pool's finalizer.
+fn orphans(pool: &Pool, present: &[Arc<Vm>]) -> Vec<Arc<Vm>> {
+    let is_orphan =
+        |vm: &&Arc<Vm>| is_held(&vm.metadata) && !is_controlled(vm) && concerns(pool, vm);
+    present.iter().filter(is_orphan).map(Arc::clone).collect()
+}
+
 impl Controller {
     pub(super) async fn observe(&self, key: &Key, pool: Arc<Pool>) -> Result<Observed, PoolError> {
         self.update_expectations(key).await?;
@@ -108,18 +149,26 @@ impl Controller {
             let uid = vm.metadata.uid.as_deref().unwrap_or_default();
             expectations.is_some_and(|expected| expected.deleted.contains(uid))
         };
+        let is_restarted = |guest: &Guest| {
+            let restarted = expectations.and_then(|all| all.restarted.get(&guest.name_any()));
+            restarted.is_some() && restarted == guest.metadata.uid.as_ref()
+        };
         let mut members = Vec::new();
         let mut strangers = Vec::new();
         let controlled = self.vms.controlled_by(&uid).into_iter();
         for vm in controlled.filter(|vm| is_beside(&pool, &vm.metadata)) {
             let number = template::ordinal(&key.name, &vm.name_any());
             match number.filter(|_| selects(&pool, &vm)) {
-                Some(ordinal) => members.push(Member {
-                    ordinal,
-                    guest: self.guest_of(&vm),
-                    is_leaving: vm.metadata.deletion_timestamp.is_some() || is_deleted(&vm),
-                    vm,
-                }),
+                Some(ordinal) => {
+                    let guest = self.guest_of(&vm);
+                    members.push(Member {
+                        ordinal,
+                        is_restarted: guest.as_deref().is_some_and(is_restarted),
+                        guest,
+                        is_leaving: vm.metadata.deletion_timestamp.is_some() || is_deleted(&vm),
+                        vm,
+                    });
+                }
                 None => strangers.push(vm),
             }
         }
@@ -135,7 +184,7 @@ impl Controller {
         Ok(Observed {
             members,
             strangers,
-            orphans: self.orphans(&pool),
+            orphans: orphans(&pool, &present),
             taken: taken
                 .filter_map(|name| template::ordinal(&key.name, &name))
                 .collect(),
@@ -154,20 +203,15 @@ impl Controller {
         is_own.then_some(guest)
     }
 
-    fn orphans(&self, pool: &Pool) -> Vec<Arc<Vm>> {
-        let all = self.vms.uncontrolled().into_iter();
-        let is_orphan = |vm: &Arc<Vm>| is_held(&vm.metadata) && concerns(pool, vm);
-        all.filter(is_orphan).collect()
-    }
-
     /// VMs that are being deleted and wait for a pool of that name which does not exist any more.
     pub(super) fn abandoned(&self, key: &Key, uid: Option<&str>) -> Vec<Arc<Vm>> {
         let is_abandoned = |vm: &Arc<Vm>| {
             let mut owners = vm.metadata.owner_references.iter().flatten();
+            let is_of_another = Key::of_controller(vm.as_ref(), KIND).as_ref() == Some(key)
+                && !owners.any(|owner| Some(owner.uid.as_str()) == uid);
             vm.metadata.deletion_timestamp.is_some()
                 && is_held(&vm.metadata)
-                && Key::of_controller(vm.as_ref(), KIND).as_ref() == Some(key)
-                && !owners.any(|owner| Some(owner.uid.as_str()) == uid)
+                && (is_of_another || (uid.is_none() && former(vm).as_ref() == Some(key)))
         };
         let all = self.vms.in_namespace(&key.namespace).into_iter();
         all.filter(is_abandoned).collect()
@@ -186,7 +230,14 @@ impl Controller {
                 .created
                 .iter()
                 .filter(|(_, since)| is_overdue(since));
-            late.extend(names.map(|(name, _)| name.clone()));
+            late.extend(names.map(|(name, _)| name.clone()).take(MAX_READS));
+            let is_there = |name: &str, uid: &str| {
+                let guest = self.vmis.get(&Key::new(&key.namespace, name));
+                guest.is_some_and(|guest| {
+                    !guest.is_deleting() && guest.metadata.uid.as_deref() == Some(uid)
+                })
+            };
+            expected.restarted.retain(|name, uid| is_there(name, uid));
             if !expected.deleted.is_empty() {
                 let present = self.vms.in_namespace(&key.namespace);
                 let live = present
@@ -200,12 +251,13 @@ impl Controller {
         let api = Api::<Vm>::namespaced(self.client.clone(), &key.namespace);
         for name in late {
             let found = api.get_opt(&name).await;
-            if found
-                .map_err(|error| PoolError::Read(Box::new(error)))?
-                .is_none()
-                && let Some(expected) = self.expectations.lock().get_mut(key)
-            {
-                expected.created.remove(&name);
+            let found = found.map_err(|error| PoolError::Read(Box::new(error)))?;
+            if let Some(expected) = self.expectations.lock().get_mut(key) {
+                match found {
+                    // The others come first next time.
+                    Some(_) => expected.created.insert(name, now),
+                    None => expected.created.remove(&name),
+                };
             }
         }
         Ok(())

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::choice::{chosen, texts};
+use super::choice::{chosen, seed, texts};
 use super::observe::{Member, Observed, is_held};
 use super::view::{Disks, Revision, ScaleIn};
 use super::{healing, matches, update};
 use crate::view::Guest;
 use crate::vm::Vm;
 
-/// VMs that are created, deleted or changed in one reconcile.
+/// Steps of one kind in one reconcile.
 pub(super) const BURST: usize = 250;
 /// Requeue time while the cache does not show created VMs yet.
 const AWAIT: Duration = Duration::from_secs(1);
@@ -33,8 +33,8 @@ pub(super) enum Step {
     /// Creates the VM of that number.
     Create(u32),
     Update(Member),
-    /// Deletes the VMI; the VM creates another one.
-    Restart(Arc<Guest>),
+    /// Ends the guest; the VM starts another one.
+    Restart(Member),
     /// Notes on a VMI that the revision of its VM makes no difference to it.
     Relabel(Arc<Guest>, String),
     /// Deletes a VM with its disks; another one takes its number.
@@ -89,6 +89,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     let is_failing = |member: &Member| failing.ordinals.contains(&member.ordinal);
     let failing = live(observed).filter(|member| is_failing(member));
     let mut changes: Vec<Step> = failing
+        .take(BURST)
         .map(|member| Step::Delete(Arc::clone(&member.vm)))
         .collect();
     changes.extend(scale(observed, is_failing));
@@ -130,7 +131,8 @@ fn deletion(observed: &Observed) -> Vec<Step> {
     // VMs that outlive the pool do not need them.
     let revisions = observed.revisions.values().map(Arc::clone);
     steps.extend(revisions.map(Step::Prune));
-    if is_held(&observed.pool.metadata) {
+    // A VM that the cache does not show yet has the finalizer, too.
+    if is_held(&observed.pool.metadata) && observed.awaited == 0 {
         steps.push(Step::RemoveFinalizer);
     }
     steps
@@ -165,8 +167,7 @@ fn scale(observed: &Observed, is_failing: impl Fn(&Member) -> bool) -> Vec<Step>
     let kept = live(observed).filter(|member| !is_failing(member));
     let leaving = observed.members.len() - kept.clone().count();
     let surplus = there.saturating_sub(wanted).saturating_sub(leaving);
-    let seed = observed.pool.metadata.resource_version.as_deref();
-    let chosen = chosen(kept, policy, seed.unwrap_or_default());
+    let chosen = chosen(kept, policy, &seed(&observed.pool));
     let deleted = chosen.into_iter().take(surplus.min(BURST));
     deleted
         .map(|member| Step::Delete(Arc::clone(&member.vm)))

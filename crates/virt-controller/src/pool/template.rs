@@ -7,7 +7,7 @@ use kubevirt_api::{API_VERSION, VirtualMachine, finalizers, labels};
 use serde_json::{Map, Value, json};
 
 use super::view::{Pool, Revision};
-use crate::merge_patch::in_place_of;
+use crate::merge_patch::difference;
 use crate::vm::Vm;
 
 /// Names of config maps in a volume.
@@ -42,6 +42,12 @@ pub(super) fn ordinal(pool: &str, name: &str) -> Option<u32> {
     (member_name(pool, number) == name).then_some(number)
 }
 
+/// The name of the pool that gives that name to a VM.
+pub(super) fn pool_of(name: &str) -> Option<&str> {
+    let (pool, _) = name.rsplit_once('-')?;
+    ordinal(pool, name).map(|_| pool)
+}
+
 pub(super) fn revision(pool: &Pool) -> Value {
     let name = revision_name(pool);
     json!({
@@ -73,17 +79,23 @@ pub(super) fn member(pool: &Pool, ordinal: u32) -> Value {
     vm
 }
 
-/// A merge patch that brings a VM to the present template: it sets all that the template sets, and removes what
-/// the template of the VM's revision had set. What neither sets, such as default values, stays.
+/// A merge patch that brings a VM to the present template: what differs between the template of the VM's
+/// revision and the present one. All else stays: default values, and what users and controllers have changed. If
+/// the revision is unknown, it is all that the present template sets.
 pub(super) fn change(pool: &Pool, vm: &Vm, before: Option<&Revision>, ordinal: u32) -> Value {
     let name = revision_name(pool);
     let naming = pool.spec.name_generation.as_ref();
     let after = numbered(&pool.spec.virtual_machine_template, naming, ordinal, &name);
-    let before = before.map_or(Value::Null, |before| {
-        let naming = before.name_generation();
-        numbered(before.template(), naming.as_ref(), ordinal, &name)
-    });
-    let mut patch = in_place_of(&before, after);
+    let mut patch = match before {
+        Some(before) => {
+            let naming = before.name_generation();
+            let before = numbered(before.template(), naming.as_ref(), ordinal, &name);
+            difference(&before, &after).unwrap_or_else(|| json!({}))
+        }
+        None => after,
+    };
+    patch["metadata"]["labels"][labels::POOL_REVISION_NAME] = json!(name);
+    patch["spec"]["template"]["metadata"]["labels"][labels::POOL_REVISION_NAME] = json!(name);
     keep_identity(&mut patch, vm);
     patch["metadata"]["resourceVersion"] = json!(vm.metadata.resource_version);
     patch

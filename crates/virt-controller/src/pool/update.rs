@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kubevirt_api::labels;
 use serde_json::Value;
 
-use super::choice::chosen;
+use super::choice::{chosen, seed};
 use super::observe::{Member, Observed};
 use super::plan::{BURST, Step, live};
 use super::template::revision_name;
@@ -22,17 +22,19 @@ pub(super) fn steps(observed: &Observed) -> Vec<Step> {
     let policy = strategy
         .and_then(|strategy| strategy.proactive.as_ref())
         .and_then(|proactive| proactive.selection_policy.as_ref());
-    let seed = observed.pool.metadata.resource_version.as_deref();
-    let members = chosen(live(observed), policy, seed.unwrap_or_default());
-    let is_outdated = |member: &&Member| is_outdated(observed, member);
-    let (outdated, current) = members.into_iter().partition::<Vec<_>, _>(is_outdated);
+    let restarts = strategy.is_none_or(|strategy| strategy.opportunistic.is_none());
+    let members = chosen(live(observed), policy, &seed(&observed.pool));
+    let is_updated = |member: &&Member| {
+        is_outdated(observed, member) && !(restarts && waits_for_disks(observed, member))
+    };
+    let (outdated, current) = members.into_iter().partition::<Vec<_>, _>(is_updated);
     let mut steps = Vec::new();
     if !outdated.is_empty() {
         steps.push(Step::KeepRevision);
         steps.extend(outdated.into_iter().take(BURST).cloned().map(Step::Update));
     }
-    if strategy.is_none_or(|strategy| strategy.opportunistic.is_none()) {
-        steps.extend(follow(observed, &current));
+    if restarts {
+        steps.extend(follow(observed, current));
     }
     if steps.is_empty() {
         unused(observed)
@@ -60,14 +62,25 @@ fn template_of<'a>(observed: &'a Observed, revision: &str) -> Option<&'a Value> 
     Some(stored.template())
 }
 
+/// Whether the VM is to be made again with other disks. Until its turn comes it keeps its template: a guest that
+/// starts meanwhile would count as current, with the old disks.
+fn waits_for_disks(observed: &Observed, member: &Member) -> bool {
+    // The VM reports a guest until it has seen the guest's end and started another one.
+    let has_guest = member.guest.is_some() || member.vm.status().created == Some(true);
+    let named = |name: Option<&str>| name.and_then(|name| template_of(observed, name));
+    let now = named(member.guest_revision()).or_else(|| named(member.revision()));
+    has_guest
+        && !member.is_at_rest()
+        && now.is_some_and(|now| disks(now) != disks(&observed.pool.spec.virtual_machine_template))
+}
+
 /// Has guests follow their VMs. Guests that are out of service anyway come first, since they cost nothing; of the
 /// others only so many that enough stay in service.
-fn follow(observed: &Observed, members: &[&Member]) -> Vec<Step> {
-    let down = observed
-        .members
-        .iter()
-        .filter(|member| !member.is_available());
+fn follow(observed: &Observed, mut members: Vec<&Member>) -> Vec<Step> {
+    let all = observed.members.iter();
+    let down = all.filter(|member| member.is_leaving || !member.is_available());
     let mut budget = max_unavailable(&observed.pool.spec).saturating_sub(down.count());
+    members.sort_by_key(|member| member.is_available());
     let mut steps = Vec::new();
     for member in members {
         let step = guest_step(observed, member);
@@ -87,6 +100,14 @@ fn follow(observed: &Observed, members: &[&Member]) -> Vec<Step> {
 /// What has to happen so that the guest is as its VM says.
 fn guest_step(observed: &Observed, member: &Member) -> Option<Step> {
     let guest = member.guest.as_ref().filter(|guest| !guest.is_deleting())?;
+    // The VM itself decides whether a guest that has ended starts again.
+    let is_left = guest.is_final() && member.starts_on_request();
+    if member.is_ending() || member.is_at_rest() || is_left {
+        return None;
+    }
+    if waits_for_disks(observed, member) {
+        return Some(Step::Recreate(Arc::clone(&member.vm)));
+    }
     let revision = member.revision()?;
     let now = template_of(observed, revision)?;
     let before = member.guest_revision();
@@ -94,15 +115,22 @@ fn guest_step(observed: &Observed, member: &Member) -> Option<Step> {
         return None;
     }
     let Some(before) = before.and_then(|name| template_of(observed, name)) else {
-        return Some(Step::Restart(Arc::clone(guest)));
+        return restart(member);
     };
     if disks(before) != disks(now) {
         Some(Step::Recreate(Arc::clone(&member.vm)))
     } else if before.pointer("/spec/template") != now.pointer("/spec/template") {
-        Some(Step::Restart(Arc::clone(guest)))
+        restart(member)
     } else {
         Some(Step::Relabel(Arc::clone(guest), revision.to_owned()))
     }
+}
+
+/// A VM that already has requests carries them out first.
+fn restart(member: &Member) -> Option<Step> {
+    let is_busy =
+        member.starts_on_request() && !member.vm.status().state_change_requests.is_empty();
+    (!is_busy).then(|| Step::Restart(member.clone()))
 }
 
 fn disks(template: &Value) -> &[Value] {

@@ -38,6 +38,7 @@ use crate::gate::Gate;
 use crate::view::{Guest, SnapshotClasses, Volumes};
 use crate::wiring::Wiring;
 
+pub(crate) use self::strategy::Strategy;
 pub(crate) use self::view::Vm;
 
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use super::view::VmSpec;
 
 /// When the guest of a VM should run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Strategy {
+pub(crate) enum Strategy {
     Always,
     RerunOnFailure,
     Manual,
@@ -88,7 +88,7 @@ pub(super) fn decide(
 }
 
 impl Strategy {
-    pub(super) fn of(spec: &VmSpec) -> Self {
+    pub(crate) fn of(spec: &VmSpec) -> Self {
         use VirtualMachineRunStrategy as RunStrategy;
         let status_value = spec
             .run_strategy

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use kubevirt_api::pool::VirtualMachinePool;
 use serde_json::{Value, json};
@@ -409,5 +409,140 @@ pub(crate) async fn abandoned(cluster: &TestCluster) {
 async fn vm_of_a_pool_that_is_gone_can_be_deleted() {
     let cluster = TestCluster::new().await;
     abandoned(&cluster).await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn vm_without_any_pool_can_be_deleted() {
+    let cluster = TestCluster::new().await;
+    let stray = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+        "metadata": {"name": "gone-0", "finalizers": [FINALIZER]},
+        "spec": {"runStrategy": "Halted", "template": {"spec": test_cluster::guest()}},
+    });
+    cluster.create(stray).await;
+    let now = DeleteParams::default();
+    cluster.vms().delete("gone-0", &now).await.unwrap();
+    cluster
+        .wait_until("it is gone", async || names(&cluster).await.is_empty())
+        .await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn guests_that_start_on_request_are_restarted() {
+    for strategy in ["RerunOnFailure", "Manual"] {
+        let cluster = TestCluster::new().await;
+        let template = json!({
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"runStrategy": strategy, "template": {"spec": test_cluster::guest()}},
+        });
+        create_pool(&cluster, 1, json!({"virtualMachineTemplate": template})).await;
+        if strategy == "Manual" {
+            cluster
+                .wait_until("it exists", async || names(&cluster).await == ["web-0"])
+                .await;
+            cluster.wait_for_printable("web-0", "Stopped").await;
+            cluster.request("web-0", json!([{"action": "Start"}])).await;
+        }
+        wait_for(&cluster, &["web-0"]).await;
+        change_guests(&cluster, json!({"hostname": "renamed"})).await;
+        wait_for_hostname(&cluster, &["web-0"], "renamed").await;
+        cluster.end().await;
+    }
+}
+
+async fn has_note(cluster: &TestCluster) -> bool {
+    let vm = cluster.vms().get("web-0").await.unwrap();
+    vm.annotations().contains_key("note")
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_follows_a_revision_without_a_label() {
+    let cluster = TestCluster::new().await;
+    create_pool(&cluster, 1, json!({})).await;
+    let note = |value: Value| {
+        let metadata = json!({"metadata": {"annotations": {"note": value}}});
+        json!({"virtualMachineTemplate": metadata})
+    };
+    change(&cluster, note("a".into())).await;
+    wait_for(&cluster, &["web-0"]).await;
+    cluster
+        .wait_until("it has the note", async || has_note(&cluster).await)
+        .await;
+    // As KubeVirt makes them.
+    let all = revisions(&cluster.client);
+    let unlabelled = json!({"metadata": {"labels": {REVISION: null}}});
+    let parameters = PatchParams::default();
+    for one in all.list(&ListParams::default()).await.unwrap() {
+        all.patch(&one.name_any(), &parameters, &Patch::Merge(&unlabelled))
+            .await
+            .unwrap();
+    }
+    cluster.advance(Duration::from_secs(10)).await;
+    change(&cluster, note(Value::Null)).await;
+    cluster
+        .wait_until("it has none", async || !has_note(&cluster).await)
+        .await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn revision_of_another_object_is_reported() {
+    let cluster = TestCluster::new().await;
+    let taken = json!({"metadata": {"name": "web-1"}, "revision": 1});
+    let taken = serde_json::from_value(taken).unwrap();
+    let all = revisions(&cluster.client);
+    all.create(&PostParams::default(), &taken).await.unwrap();
+    create_pool(&cluster, 1, json!({})).await;
+    let expected = "error during scale out: controllerrevision web-1 belongs to another object: \
+                    delete it";
+    cluster
+        .wait_until("the condition says so", async || {
+            let status = pools(&cluster.client).get("web").await.unwrap().status;
+            let conditions = status.unwrap_or_default().conditions;
+            let mut messages = conditions.iter().map(|one| one.message.as_deref());
+            messages.any(|message| message == Some(expected))
+        })
+        .await;
+    let now = DeleteParams::default();
+    all.delete("web-1", &now).await.unwrap();
+    wait_for(&cluster, &["web-0"]).await;
+    cluster.end().await;
+}
+
+/// Among them are claims that no spec names, such as the one with the contents of a TPM.
+#[tokio::test(start_paused = true)]
+async fn all_disks_of_a_vm_are_kept() {
+    let cluster = TestCluster::new().await;
+    let kept = json!({"scaleInStrategy": {"proactive": {"statePreservation": "Offline"}}});
+    create_pool(&cluster, 1, kept).await;
+    wait_for(&cluster, &["web-0"]).await;
+    let uid = cluster.vms().get("web-0").await.unwrap().uid();
+    // A restored disk has an owner that does not control it.
+    for (name, is_controller) in [("persistent-state-for-web-0", true), ("restored", false)] {
+        let claim = json!({
+            "metadata": {"name": name, "ownerReferences": [{
+                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web-0",
+                "uid": uid, "controller": is_controller,
+            }]},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        let claim = serde_json::from_value(claim).unwrap();
+        let parameters = PostParams::default();
+        cluster.claims().create(&parameters, &claim).await.unwrap();
+    }
+    // Until the cache shows them.
+    cluster.advance(Duration::from_secs(10)).await;
+    change(&cluster, json!({"replicas": 0})).await;
+    cluster
+        .wait_until("the VM is gone", async || names(&cluster).await.is_empty())
+        .await;
+    cluster.advance(Duration::from_mins(1)).await;
+    let left = cluster.claims().list(&ListParams::default()).await.unwrap();
+    let names: Vec<String> = left.items.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(names, ["persistent-state-for-web-0", "restored"]);
+    let mut owners = left.items.iter().flat_map(ResourceExt::owner_references);
+    assert!(owners.next().is_none());
     cluster.end().await;
 }

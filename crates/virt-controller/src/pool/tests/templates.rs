@@ -1,7 +1,7 @@
 //! Revisions and VMs as they are written.
 
 use super::*;
-use crate::pool::template::{change, member, member_name, ordinal, revision_name};
+use crate::pool::template::{change, member, member_name, ordinal, pool_of, revision_name};
 
 fn spec() -> Value {
     let volumes = json!([
@@ -47,6 +47,14 @@ fn names_have_numbers() {
         assert_eq!(ordinal("web", name), number, "{name}");
     }
     assert_eq!(member_name("web", 3), "web-3");
+    for (name, pool) in [
+        ("web-0", Some("web")),
+        ("a-b-12", Some("a-b")),
+        ("web-01", None),
+        ("web", None),
+    ] {
+        assert_eq!(pool_of(name), pool, "{name}");
+    }
     assert_eq!(revision_name(&parsed(pool(json!({})))), "web-2");
 }
 
@@ -201,7 +209,7 @@ fn changed_vm_keeps_what_the_template_never_set() {
     );
     assert_eq!(metadata["annotations"], json!({"theirs": "1"}));
     let expected = json!({
-        "runStrategy": "Always",
+        "runStrategy": "Halted",
         "template": {
             "metadata": {"labels": {REVISION: "web-2"}, "annotations": {"topology": "3"}},
             "spec": {
@@ -215,6 +223,47 @@ fn changed_vm_keeps_what_the_template_never_set() {
         },
     });
     assert_eq!(merged["spec"], expected);
+}
+
+#[test]
+fn changed_vm_keeps_what_others_have_changed() {
+    let volume = |name: &str, claim: &str| json!({"name": name, "dataVolume": {"name": claim}});
+    let mut before = vm_template("1Gi");
+    before["spec"]["instancetype"] = json!({"name": "small"});
+    before["spec"]["dataVolumeTemplates"] = json!([{"metadata": {"name": "root"}}]);
+    before["spec"]["template"]["spec"]["volumes"] = json!([volume("root", "root")]);
+    let mut after = before.clone();
+    after["spec"]["template"]["spec"]["hostname"] = "web".into();
+    // It was restored, got another volume, and its instance type was expanded.
+    let mut vm = vm(0);
+    vm["metadata"]["resourceVersion"] = "7".into();
+    vm["spec"]["dataVolumeTemplates"] = json!([{"metadata": {"name": "restored"}}]);
+    vm["spec"]["template"]["spec"]["volumes"] =
+        json!([volume("root", "restored"), volume("plugged", "plugged")]);
+    let mut expected = vm["spec"].clone();
+    expected["template"]["spec"]["hostname"] = "web".into();
+    assert_eq!(changed(&before, &after, &vm)["spec"], expected);
+
+    // Without the revision it is brought to the whole template.
+    let pool = parsed(pool(json!({"virtualMachineTemplate": after})));
+    let parsed: Vm = serde_json::from_value(vm).unwrap();
+    let patch = change(&pool, &parsed, None, 0);
+    let volumes = &patch["spec"]["template"]["spec"]["volumes"];
+    assert_eq!(*volumes, json!([volume("root", "root-0")]));
+    assert_eq!(patch["spec"]["instancetype"], json!({"name": "small"}));
+}
+
+#[test]
+fn changed_vm_names_the_revision_even_if_nothing_else_differs() {
+    let template = vm_template("1Gi");
+    let mut vm = vm(0);
+    vm["metadata"]["resourceVersion"] = "7".into();
+    vm["metadata"]["labels"][REVISION] = "web-1".into();
+    vm["spec"]["template"]["metadata"]["labels"] = json!({});
+    let merged = changed(&template, &template, &vm);
+    assert_eq!(merged["metadata"]["labels"][REVISION], "web-2");
+    let inner = &merged["spec"]["template"];
+    assert_eq!(inner["metadata"]["labels"], json!({REVISION: "web-2"}));
 }
 
 #[test]

@@ -106,6 +106,90 @@ fn guests_follow_their_vms() {
     check(&observed, "prune disks-1, prune other-1");
 }
 
+/// Sets the strategy of the VM, and the phase of its guest.
+fn under(strategy: &str, phase: &str, requests: Value) -> Member {
+    let mut vm = parsed_vm(vm(0), "web-2");
+    vm["spec"]["runStrategy"] = strategy.into();
+    vm["status"]["stateChangeRequests"] = requests;
+    let mut guest = guest(0, "web-1", "True");
+    guest.status.phase = phase.into();
+    Member {
+        guest: Some(Arc::new(guest)),
+        ..member_of(vm)
+    }
+}
+
+#[test]
+fn guests_are_restarted_as_the_strategy_of_their_vm_permits() {
+    let stop = json!([{"action": "Stop", "uid": "guest-0"}, {"action": "Start"}]);
+    let other = json!([{"action": "Stop", "uid": "other"}]);
+    let none = json!([]);
+    let cases = [
+        ("Always", "Running", &none, "restart web-0"),
+        ("Always", "Succeeded", &none, "restart web-0"),
+        ("Manual", "Running", &none, "restart web-0"),
+        ("RerunOnFailure", "Running", &none, "restart web-0"),
+        ("Once", "Running", &none, "restart web-0"),
+        // They have ended, and are not to run again.
+        ("Manual", "Succeeded", &none, ""),
+        ("RerunOnFailure", "Failed", &none, ""),
+        ("Once", "Succeeded", &none, ""),
+        // Requests of users come first.
+        ("Manual", "Running", &other, ""),
+        ("Always", "Running", &other, "restart web-0"),
+        ("Always", "Running", &stop, ""),
+    ];
+    for (strategy, phase, requests, expected) in cases {
+        let member = under(strategy, phase, requests.clone());
+        assert_eq!(
+            member.starts_on_request(),
+            ["Manual", "RerunOnFailure"].contains(&strategy)
+        );
+        let mut observed = observe_with(json!({}), vec![member]);
+        observed.revisions.retain(|name, _| name == "web-1");
+        check(&observed, expected);
+    }
+}
+
+#[test]
+fn vms_keep_their_template_until_they_get_other_disks() {
+    let opportunistic = json!({"updateStrategy": {"opportunistic": {}}});
+    let one = json!({"replicas": 2, "maxUnavailable": 1, "updateStrategy": {
+        "proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}},
+    }});
+    let both = |ready: &str| {
+        vec![
+            started(0, "disks-1", "disks-1", ready),
+            started(1, "disks-1", "disks-1", "True"),
+        ]
+    };
+    check(&observe_with(one.clone(), both("True")), "recreate web-0");
+    check(&observe_with(one, both("False")), "recreate web-0");
+    // The guest never got the disks that the template does not have any more.
+    let update = "keep revision, update web-0";
+    let member = started(0, "disks-1", "other-1", "True");
+    check(&observe_with(json!({}), vec![member]), update);
+    let member = started(0, "disks-1", "disks-1", "True");
+    check(&observe_with(opportunistic, vec![member]), update);
+
+    // The guest is just being restarted.
+    let mut restarting = parsed_vm(vm(0), "disks-1");
+    restarting["status"]["created"] = true.into();
+    let observed = observe_with(json!({}), vec![member_of(restarting)]);
+    check(&observed, "prune other-1, prune web-1");
+    let stopped = parsed_vm(vm(0), "disks-1");
+    check(&observe_with(json!({}), vec![member_of(stopped)]), update);
+    let mut once = parsed_vm(vm(0), "disks-1");
+    once["spec"]["runStrategy"] = "Once".into();
+    let mut ended = guest(0, "disks-1", "False");
+    ended.status.phase = "Succeeded".into();
+    let finished = Member {
+        guest: Some(Arc::new(ended)),
+        ..member_of(once)
+    };
+    check(&observe_with(json!({}), vec![finished]), update);
+}
+
 #[test]
 fn only_so_many_guests_are_out_of_service_at_once() {
     let cases = [
@@ -122,21 +206,31 @@ fn only_so_many_guests_are_out_of_service_at_once() {
         ),
         // A guest that is down is free, and counts.
         (json!(1), "TFTT", "restart web-1"),
-        (json!(2), "TFTT", "restart web-0, restart web-1"),
+        (json!(2), "TFTT", "restart web-1, restart web-0"),
         (
             json!("wrong"),
             "TTFF",
-            "restart web-0, restart web-1, restart web-2, restart web-3",
+            "restart web-2, restart web-3, restart web-0, restart web-1",
         ),
+        // So does one whose VM is deleted, or that was restarted, though it still runs.
+        (json!(1), "LTTT", ""),
+        (json!(2), "LTTT", "restart web-1"),
+        (json!(1), "RTTT", ""),
+        (json!(2), "RTTT", "restart web-1"),
     ];
     for (limit, ready, expected) in cases {
         let order = json!({"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}});
         let spec = json!({"replicas": 4, "maxUnavailable": limit, "updateStrategy": order});
         let guests = ready.chars().zip(0..).map(|(ready, ordinal)| {
-            let ready = if ready == 'T' { "True" } else { "False" };
-            started(ordinal, "web-2", "web-1", ready)
+            let is_ready = if ready == 'F' { "False" } else { "True" };
+            Member {
+                is_leaving: ready == 'L',
+                is_restarted: ready == 'R',
+                ..started(ordinal, "web-2", "web-1", is_ready)
+            }
         });
-        let observed = observe_with(spec, guests.collect());
+        let mut observed = observe_with(spec, guests.collect());
+        observed.revisions.retain(|name, _| name == "web-1");
         check(&observed, expected);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each has the name in its template and the VM as its controlling owner. An external importer
 //! populates them; an existing claim of the same name replaces one. No VMI is created before all are
-//! populated or wait only for a pod that uses them.
+//! populated or wait only for a pod that uses them, and none from a data volume of another VM.
 //!
 //! **Invariant**: data of another namespace is copied only if the service account of the VM may copy
 //! it (`authorize.rs`): the importer trusts the creator of a data volume, which is this controller.
@@ -99,7 +99,10 @@ pub(super) fn readiness(observed: &Observed) -> Readiness {
             Some(there) if is_leaving(&observed.vm, there) => {
                 waits.push(format!("data volume {name} is being deleted"));
             }
-            Some(there) => waits.extend(unpopulated(one, there)),
+            Some(there) => {
+                let taken = taken(&observed.vm, name, there);
+                waits.extend(taken.or_else(|| unpopulated(one, there)));
+            }
         }
     }
     if waits.is_empty() {
@@ -120,6 +123,22 @@ fn is_leaving(vm: &Vm, there: &DataVolume) -> bool {
     };
     there.metadata.deletion_timestamp.is_some()
         || there.owner_references().iter().any(is_predecessor)
+}
+
+/// Two VMs that write to one disk destroy it. `KubeVirt` looks at the phase alone; a data volume that another kind of
+/// object controls is accepted here as well.
+fn taken(vm: &Vm, name: &str, there: &DataVolume) -> Option<String> {
+    let mut owners = there.owner_references().iter();
+    let owner = owners.find(|owner| {
+        owner.controller == Some(true)
+            && owner.kind == VirtualMachine::KIND
+            && Some(&owner.uid) != vm.metadata.uid.as_ref()
+    })?;
+    Some(format!(
+        "data volume {name} belongs to virtualmachine {}: choose another name in \
+         spec.dataVolumeTemplates",
+        owner.name
+    ))
 }
 
 fn unpopulated(one: &Templated, there: &DataVolume) -> Option<String> {

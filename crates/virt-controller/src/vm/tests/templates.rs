@@ -60,9 +60,9 @@ fn starts_wait_for_data_volumes_by_their_phase() {
 
 /// Its claim goes with it, as soon as the guest does not use it any more.
 #[test]
-fn vm_does_not_start_from_a_data_volume_that_is_about_to_disappear() {
-    // What is changed, and whether the VM starts.
-    type Case = (fn(&mut DataVolume), bool);
+fn vm_starts_neither_from_a_data_volume_that_is_about_to_disappear_nor_from_that_of_another_vm() {
+    // What is changed, and what the VM waits for.
+    type Case = (fn(&mut DataVolume), Option<&'static str>);
     let observed_with = |change: fn(&mut DataVolume)| {
         let mut there = DataVolume::clone(
             templated("x", Some("Succeeded"), true)
@@ -78,37 +78,46 @@ fn vm_does_not_start_from_a_data_volume_that_is_about_to_disappear() {
         }];
         observed
     };
-    let changes: [Case; 4] = [
-        (|_| {}, true),
+    let changes: [Case; 6] = [
+        (|_| {}, None),
         (
             |there| {
                 let now = "2026-11-25T12:00:00Z".parse().unwrap();
                 there.metadata.deletion_timestamp = Some(Time(now));
             },
-            false,
+            Some("data volume x is being deleted"),
         ),
         (
             |there| {
                 there.metadata.owner_references.as_mut().unwrap()[0].uid = "before".to_owned();
             },
-            false,
+            Some("data volume x is being deleted"),
         ),
         (
             |there| {
                 let owner = &mut there.metadata.owner_references.as_mut().unwrap()[0];
                 (owner.name, owner.uid) = ("b".to_owned(), "other".to_owned());
             },
-            true,
+            Some(
+                "data volume x belongs to virtualmachine b: choose another name in \
+                 spec.dataVolumeTemplates",
+            ),
         ),
+        // As KubeVirt does.
+        (
+            |there| {
+                let owner = &mut there.metadata.owner_references.as_mut().unwrap()[0];
+                (owner.kind, owner.uid) = ("Importer".to_owned(), "other".to_owned());
+            },
+            None,
+        ),
+        (|there| there.metadata.owner_references = None, None),
     ];
-    for (change, starts) in changes {
+    for (change, waits_for) in changes {
         let plan = plan(&observed_with(change));
-        assert_eq!(plan.steps.contains(&Step::CreateVmi), starts);
+        assert_eq!(plan.steps.contains(&Step::CreateVmi), waits_for.is_none());
         assert!(!plan.steps.contains(&Step::CreateDataVolume(0)));
-        if !starts {
-            let waits = plan.waits_for.unwrap();
-            assert!(waits.contains("is being deleted"), "{waits}");
-        }
+        assert_eq!(plan.waits_for.as_deref(), waits_for);
     }
 }
 
