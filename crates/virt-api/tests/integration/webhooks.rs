@@ -7,6 +7,7 @@
 )]
 
 mod sizes;
+mod template_requests;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cluster_config::ClusterConfig;
@@ -16,9 +17,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, Error,
-    api::{DeleteParams, DynamicObject, EvictParams, Patch, PatchParams},
+    api::{ApiResource, DeleteParams, DynamicObject, EvictParams, Patch, PatchParams, PostParams},
 };
-use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::{VirtualMachineInstance, template::VirtualMachineTemplateRequest};
 use reconcile::Clock;
 use serde_json::{Value, json};
 use serving::{Authority, ClientCertificates, HttpsClient, Leaf, TlsSource, Validity};
