@@ -65,7 +65,7 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
         Err(refusal) => return refusal.into_response(),
     };
     if stage == Stage::Validate {
-        match rights::missing(&shared.client, &review).await {
+        match Box::pin(rights::missing(&shared.client, &review)).await {
             Ok(None) => {}
             Ok(Some(message)) => {
                 return send(respond(&review, Some((403, "Forbidden", message))));

@@ -19,8 +19,10 @@ use crate::restore::shared_claims;
 use crate::snapshot::claim_of;
 use crate::view;
 
-/// Characters of the message of a data volume that a request repeats.
+/// Characters of the message of a data volume that a request repeats, whose own message is limited.
 const SHOWN: usize = 200;
+/// Of the one that has failed.
+const SHOWN_FAILURE: usize = 1000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
@@ -278,7 +280,8 @@ fn of_content(observed: &Observed, vm: &Value) -> Plan {
             DataVolumePhase::Succeeded => {}
             DataVolumePhase::Failed => {
                 let view = view::DataVolume::from(volume.clone());
-                return impossible(view.failure(&name));
+                let failure = view.failure(&name);
+                return impossible(failure.chars().take(SHOWN_FAILURE).collect::<String>());
             }
             _ => match obstacle(volume) {
                 Some(obstacle) => unfilled.push(format!("{name} ({obstacle})")),
