@@ -3,8 +3,8 @@
 //! A browser saves a file by following a link, which has no place for a key. The ticket in the path stands for a
 //! download that its user was permitted; it is in no log that matters, since it is worthless after its use.
 //!
-//! Invariant: a user has a few tickets and downloads at once, as has a namespace, all users together not many; a place is free again
-//! when a ticket is too old, or the download is over.
+//! Invariant: a user has a few tickets and downloads at once, as has a namespace, all users together not many; a
+//! place is free again when a ticket is too old, or the download is over.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -175,7 +175,7 @@ mod tests {
         drop(running);
         tickets.issue("ann", "a", 9).unwrap();
         for number in OF_USER..OF_ALL {
-            let (user, namespace) = (format!("user-{number}"), format!("{}", number % 8));
+            let (user, namespace) = (format!("user-{number}"), (number % 8).to_string());
             tickets.issue(&user, &namespace, number).unwrap();
         }
         assert_eq!(tickets.issue("bob", "b", 9), Err(NoTicket::All));

@@ -17,9 +17,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, Error,
-    api::{ApiResource, DeleteParams, DynamicObject, EvictParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, EvictParams, Patch, PatchParams},
 };
-use kubevirt_api::{VirtualMachineInstance, template::VirtualMachineTemplateRequest};
+use kubevirt_api::VirtualMachineInstance;
 use reconcile::Clock;
 use serde_json::{Value, json};
 use serving::{Authority, ClientCertificates, HttpsClient, Leaf, TlsSource, Validity};

@@ -1,5 +1,8 @@
 //! Requests for templates need the rights to what they make.
 
+use kube::api::{ApiResource, PostParams};
+use kubevirt_api::template::VirtualMachineTemplateRequest;
+
 use super::*;
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
