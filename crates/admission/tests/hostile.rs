@@ -23,10 +23,12 @@ fn respond(stage: Stage, object: &Value) -> Value {
         count.set(count.get() + 1);
         Uuid::from_u128(count.get())
     };
+    let api_version = object["apiVersion"].as_str().unwrap_or("kubevirt.io/v1");
+    let (group, version) = api_version.split_once('/').expect("a group");
     let body = json!({ "request": {
         "uid": "u",
         "operation": "CREATE",
-        "kind": { "group": "kubevirt.io", "version": "v1", "kind": object["kind"] },
+        "kind": { "group": group, "version": version, "kind": object["kind"] },
         "userInfo": { "username": "a-user" },
         "object": object,
     }});
@@ -71,6 +73,29 @@ fn with(path: &str, value: Value) -> Value {
 fn base_object_is_valid() {
     let response = respond(Stage::Validate, &vmi());
     assert_eq!(response["allowed"], true, "{response}");
+}
+
+#[test]
+fn generated_values_of_a_template_are_bounded() {
+    let template = |count: usize| {
+        let from = "[a-z]{128}".repeat(8);
+        let one = |i: usize| json!({ "name": format!("P{i}"), "generate": "x", "from": from });
+        let parameters: Vec<Value> = (0..count).map(one).collect();
+        let vm = json!({ "metadata": { "name": "a" }, "spec": { "template": {} } });
+        json!({
+            "apiVersion": "template.kubevirt.io/v1alpha1",
+            "kind": "VirtualMachineTemplate",
+            "metadata": { "name": "t", "namespace": "default" },
+            "spec": { "parameters": parameters, "virtualMachine": vm },
+        })
+    };
+    let response = respond(Stage::Validate, &template(64));
+    assert_eq!(response["allowed"], true, "{response}");
+    let response = respond(Stage::Validate, &template(3000));
+    assert_eq!(response["allowed"], false);
+    let message = response["status"]["message"].to_string();
+    assert!(message.contains("spec.parameters[64].from"), "{message}");
+    assert!(message.contains("exceed 64 KiB"), "{message}");
 }
 
 #[test]

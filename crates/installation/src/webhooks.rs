@@ -273,7 +273,6 @@ pub const VALIDATE: &[Webhook] = &[
         &["v1alpha1"],
         &["virtualmachinetemplates"],
     ),
-    // Needed only until template requests are supported: it rejects them.
     Webhook {
         operations: CREATE,
         ..of_group(

@@ -28,5 +28,7 @@ pub const SNAPSHOT_SOURCE: &str = "snapshot.kubevirt.io/snapshot-source-protecti
 pub const RESTORE: &str = "snapshot.kubevirt.io/vmrestore-protection";
 /// On backup: kept until VMI cleaned up.
 pub const BACKUP: &str = "backup.kubevirt.io/vmbackup-protection";
+/// On template requests, ours: kept until the template owns its data volumes.
+pub const TEMPLATE_REQUEST: &str = "template.ferrovirt.io/request-protection";
 /// On restores of backups, ours: kept until claims that still have their old disks are given back.
 pub const BACKUP_RESTORE: &str = "backup.ferrovirt.io/vmbackuprestore-protection";

@@ -620,8 +620,8 @@ reasons! {
             "The VM or snapshot to clone, or the VM to make a template of, does not exist.",
             "Create it, or delete the clone or the request.";
         SourceVMWithBackendStorageInvalid: Permanent,
-            "The VM to clone keeps state of its TPM or firmware outside of its disks, which a clone cannot get.",
-            "Clone a VM without persistent TPM and firmware variables.";
+            "The VM to copy keeps state of its TPM or firmware outside of its disks, which a clone or template cannot get.",
+            "Copy a VM without persistent TPM and firmware variables.";
         VMVolumeSnapshotsInvalid: NeedsChange,
             "A volume of the VM to copy cannot be copied, or it is not known yet whether it can.",
             "Move the volumes that the message names to storage with volume snapshots, or remove them from the VM.";

@@ -79,6 +79,12 @@ pub(crate) struct User {
     groups: Vec<String>,
 }
 
+impl User {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// Whether the peer presented the certificate of the API server.
 pub(crate) fn is_front_proxy(shared: &Shared, peer: Option<&Peer>) -> bool {
     let certificate = peer.and_then(|peer| peer.certificate.as_ref());

@@ -7,8 +7,9 @@
 //! - `process` makes a VM of a template;
 //! - `convert` makes a template of a Template of `OpenShift`.
 //!
-//! **Invariants**: no I/O and no randomness of its own; the work is linear in the size of the template, and
-//! substituted values are limited by [`MAX_SIZE`], however long a value is and however often it is referenced.
+//! **Invariants**: no I/O and no randomness of its own; the work is linear in the size of the template; generated
+//! values are limited by [`MAX_GENERATED`], and substituted ones by [`MAX_SIZE`], however long a value is and however
+//! often it is referenced.
 
 mod convert;
 mod parameters;
@@ -21,7 +22,7 @@ mod tests;
 
 pub use convert::{ConvertError, Converted, convert};
 pub use parameters::{is_generated, is_open};
-pub use pattern::{PatternError, example, generate};
+pub use pattern::{MAX_GENERATED, PatternError, example, generate};
 pub use process::{Problem, Processed, Values, process};
 pub use references::{Reference, is_name, references};
 pub use substitute::{MAX_SIZE, SubstitutionError, substitute, substitute_text};

@@ -6,6 +6,8 @@ use crate::references::is_of_name;
 
 /// Length of a generated piece.
 const LENGTHS: std::ops::RangeInclusive<u32> = 1..=255;
+/// Maximum of generated characters of all parameters of a template together.
+pub const MAX_GENERATED: usize = 64 << 10;
 /// Maximum of pieces in a pattern.
 const MAX_PIECES: usize = 64;
 const ALPHABET: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -21,6 +23,11 @@ pub enum PatternError {
     Length,
     #[error("there are more than {MAX_PIECES} generated pieces")]
     Pieces,
+    #[error(
+        "the generated values of all parameters exceed {} KiB; shorten patterns",
+        MAX_GENERATED >> 10
+    )]
+    TooLong,
     #[error("[{class}]: after \\, use one of w, d, a and A")]
     Escape { class: String },
     #[error("[{class}]: a range must ascend, such as a-z")]
@@ -30,13 +37,15 @@ pub enum PatternError {
 }
 
 /// The value with the first character of each class, which is always the same.
-pub fn example(pattern: &str) -> Result<String, PatternError> {
-    generate(pattern, &mut |_count| 0)
+pub fn example(pattern: &str, budget: &mut usize) -> Result<String, PatternError> {
+    generate(pattern, budget, &mut |_count| 0)
 }
 
-/// A value of the pattern; `choose` picks one of so many characters, from 0.
+/// A value of the pattern; `choose` picks one of so many characters, from 0. `budget` is what is left of
+/// [`MAX_GENERATED`].
 pub fn generate(
     pattern: &str,
+    budget: &mut usize,
     choose: &mut dyn FnMut(usize) -> usize,
 ) -> Result<String, PatternError> {
     let mut made = String::new();
@@ -51,6 +60,10 @@ pub fn generate(
         let length = length.filter(|length| LENGTHS.contains(length));
         let length = length.ok_or(PatternError::Length)?;
         let class = characters(piece.class)?;
+        let left = usize::try_from(length)
+            .ok()
+            .and_then(|length| budget.checked_sub(length));
+        *budget = left.ok_or(PatternError::TooLong)?;
         made.push_str(piece.before);
         made.extend((0..length).filter_map(|_| class.get(choose(class.len()))));
         rest = piece.after;
@@ -135,6 +148,27 @@ fn characters(class: &str) -> Result<Vec<char>, PatternError> {
 mod tests {
     use super::*;
 
+    fn example(pattern: &str) -> Result<String, PatternError> {
+        super::example(pattern, &mut MAX_GENERATED.clone())
+    }
+
+    #[test]
+    fn generated_characters_are_bounded() {
+        let mut budget = 300;
+        let mut made = 0;
+        let mut choose = |_count: usize| {
+            made += 1;
+            0
+        };
+        let first = generate("a-[x]{255}", &mut budget, &mut choose);
+        assert_eq!(first.map(|value| value.len()), Ok(257));
+        let second = generate("[x]{255}", &mut budget, &mut choose);
+        assert_eq!(second, Err(PatternError::TooLong));
+        let third = generate("[x]{45}", &mut budget, &mut choose);
+        assert_eq!(third.map(|value| value.len()), Ok(45));
+        assert_eq!((made, budget), (300, 0));
+    }
+
     #[test]
     fn patterns_are_parsed_in_linear_time() {
         assert_eq!(example("a[b-d]{2}[0]{1}]{").unwrap(), "abb0]{");
@@ -153,7 +187,7 @@ mod tests {
         let check = |class: &str, expected: &str| {
             let mut next = 0;
             let pattern = format!("[{class}]{{{}}}", expected.len());
-            let made = generate(&pattern, &mut |count| {
+            let made = generate(&pattern, &mut MAX_GENERATED.clone(), &mut |count| {
                 assert_eq!(count, expected.len(), "{class}");
                 next += 1;
                 next - 1

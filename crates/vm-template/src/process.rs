@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     parameters::default,
-    pattern::generate,
+    pattern::{MAX_GENERATED, generate},
     references::{named, references, whole},
     substitute::{MAX_SIZE, SubstitutionError, substitute, substitute_text},
 };
@@ -69,8 +69,9 @@ pub fn process(
     let spec = &template.spec;
     let mut problems = unknown(template, given);
     let mut known = BTreeMap::new();
+    let mut budget = MAX_GENERATED;
     for (i, one) in spec.parameters.iter().enumerate() {
-        match value(one, given, choose) {
+        match value(one, given, &mut budget, choose) {
             Ok(value) => drop(known.insert(one.name.as_str(), value)),
             Err((member, detail)) => {
                 problems.push(Problem::new(
@@ -108,6 +109,7 @@ fn unknown(template: &VirtualMachineTemplate, given: &BTreeMap<String, String>) 
 fn value(
     one: &Parameter,
     given: &BTreeMap<String, String>,
+    budget: &mut usize,
     choose: &mut dyn FnMut(usize) -> usize,
 ) -> Result<String, (&'static str, String)> {
     let given = given.get(&one.name).map(String::as_str);
@@ -124,7 +126,7 @@ fn value(
     if one.generate.is_some() {
         let from = one.from.as_deref().filter(|from| !from.is_empty());
         let from = from.ok_or_else(|| ("from", "give a pattern such as [a-z0-9]{8}".to_owned()))?;
-        return generate(from, choose).map_err(|error| ("from", error.to_string()));
+        return generate(from, budget, choose).map_err(|error| ("from", error.to_string()));
     }
     if one.required == Some(true) {
         let detail = format!("{0} has no value; give one as {0}=VALUE", one.name);

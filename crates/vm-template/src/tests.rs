@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kubevirt_api::template::VirtualMachineTemplate;
 use serde_json::{Value, json};
 
-use crate::{ConvertError, Processed, Values, convert, process};
+use crate::{ConvertError, MAX_GENERATED, Processed, Values, convert, process};
 
 fn template(spec: &Value) -> VirtualMachineTemplate {
     serde_json::from_value(json!({"metadata": {"name": "t"}, "spec": spec})).unwrap()
@@ -135,6 +135,31 @@ fn problems_name_the_field_and_the_remedy() {
     assert_eq!(
         large.unwrap_err(),
         ["spec.virtualMachine: values exceed 3 MiB; shorten one or reference it less often"]
+    );
+}
+
+/// Each pattern is valid; together they would make megabytes.
+#[test]
+fn generated_values_of_all_parameters_are_bounded() {
+    let parameter = |number: usize| {
+        let from = "[a-z]{128}".repeat(8);
+        json!({"name": format!("P{number}"), "generate": "expression", "from": from})
+    };
+    let parameters: Vec<Value> = (0..3000).map(parameter).collect();
+    let mut chosen = 0;
+    let values = Values {
+        given: &BTreeMap::new(),
+        choose: &mut |_count| {
+            chosen += 1;
+            0
+        },
+    };
+    let large = json!({"virtualMachine": {"metadata": {"name": "a"}}, "parameters": parameters});
+    let problems = process(&template(&large), values).unwrap_err();
+    assert_eq!(chosen, MAX_GENERATED);
+    assert_eq!(
+        problems[0].to_string(),
+        "spec.parameters[64].from: the generated values of all parameters exceed 64 KiB; shorten patterns"
     );
 }
 

@@ -1,7 +1,8 @@
 //! Downloads of exports: a signed-in page asks for a ticket, and the browser saves the file that stands behind it.
 //!
 //! Invariants: export and token are read with the rights of the user; the address comes from the export's status
-//! alone; the token is neither in an address nor in an answer; a file is passed on as it arrives and never held.
+//! alone; the token is neither in an address nor in an answer; a file is passed on as it arrives and never held; an
+//! answer about a server that cannot be reached does not tell whether there is one.
 
 use std::time::Duration;
 
@@ -19,13 +20,14 @@ use kube::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use serving::hold;
 
 use crate::{
     headers, paths,
-    remote::{self, Failure, chunks},
+    relay::relayed,
+    remote::{self, Failure},
     respond,
-    tickets::{NoTicket, OF_USER, Tickets},
+    server::Console,
+    tickets::{NoTicket, OF_NAMESPACE, OF_USER, Tickets},
 };
 
 /// Where the page asks for a ticket.
@@ -105,13 +107,22 @@ async fn try_issue(
         return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
     };
     let download = download(client, &wanted).await?;
+    let (authority, probe) = (download.authority.clone(), download.request(Method::HEAD)?);
     let user = user(client).await?;
-    let ticket = tickets.issue(&user, download).map_err(|why| match why {
+    let issued = tickets.issue(&user, &wanted.namespace, download);
+    let ticket = issued.map_err(|why| match why {
         NoTicket::User => Refusal::new(
             StatusCode::TOO_MANY_REQUESTS,
             format!(
                 "you have {OF_USER} downloads already: wait until one is done, or a minute if you have \
                  not started them"
+            ),
+        ),
+        NoTicket::Namespace => Refusal::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "{OF_NAMESPACE} files of exports in namespace {} are downloaded already; try again later",
+                wanted.namespace
             ),
         ),
         NoTicket::All => Refusal::new(
@@ -123,7 +134,63 @@ async fn try_issue(
             "read random numbers from the operating system",
         ),
     })?;
+    // The browser shows nothing of the error that a download has, so the page gets to know it now.
+    if let Err(refusal) = ask(authority.as_deref(), probe).await {
+        drop(tickets.take(&ticket));
+        return Err(refusal);
+    }
     Ok(format!("{DOWNLOAD}{ticket}"))
+}
+
+impl Download {
+    fn request(&self, method: Method) -> Result<http::Request<Body>, Refusal> {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(&self.url)
+            .header(TOKEN, self.token.clone());
+        request
+            .body(Body::empty())
+            .map_err(|error| bad_gateway(format!("the link of the export is wrong: {error}")))
+    }
+}
+
+/// The answer of the export server, if it has the file.
+async fn ask(
+    authority: Option<&str>,
+    request: http::Request<Body>,
+) -> Result<http::Response<Body>, Refusal> {
+    let sent = remote::exchange(authority, request);
+    let answer = tokio::time::timeout(PATIENCE, sent).await.map_err(|_| {
+        let seconds = PATIENCE.as_secs();
+        bad_gateway(format!(
+            "the export server does not answer within {seconds} s"
+        ))
+    })?;
+    let answer = answer.map_err(|failure| bad_gateway(unreached(&failure)))?;
+    let (parts, body) = answer.into_parts();
+    if parts.status != StatusCode::OK {
+        let text = tokio::time::timeout(PATIENCE, to_bytes(body, ANSWER)).await;
+        // The code alone decides; a cut message is no further failure.
+        let text = text.ok().and_then(Result::ok).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).trim().to_owned();
+        let message = format!("the export server answers {}: {text}", parts.status);
+        return Err(bad_gateway(message.trim_end_matches(": ")));
+    }
+    Ok(http::Response::from_parts(parts, body))
+}
+
+/// One text for each server that cannot be reached: a Service can point anywhere.
+fn unreached(Failure { tried, why }: &Failure) -> String {
+    match *tried {
+        "reach" => "the export server cannot be reached, or has a certificate that the export does not name: look \
+                    at the export's pod and Service, or try again"
+            .to_owned(),
+        tried => format!("{tried} the export server: {why}"),
+    }
+}
+
+fn bad_gateway(message: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::BAD_GATEWAY, message)
 }
 
 /// The name of the user, as the API server knows it.
@@ -235,8 +302,13 @@ fn unreadable(tried: &str, error: kube::Error) -> Refusal {
 }
 
 /// Answers with the file of a ticket.
-pub(crate) async fn serve(tickets: &Tickets<Download>, method: &Method, ticket: &str) -> Response {
-    match try_serve(tickets, method, ticket).await {
+pub(crate) async fn serve(
+    tickets: &Tickets<Download>,
+    console: &Console,
+    method: &Method,
+    ticket: &str,
+) -> Response {
+    match try_serve(tickets, console, method, ticket).await {
         Ok(response) => response,
         Err(refusal) => refusal.response(),
     }
@@ -244,6 +316,7 @@ pub(crate) async fn serve(tickets: &Tickets<Download>, method: &Method, ticket: 
 
 async fn try_serve(
     tickets: &Tickets<Download>,
+    console: &Console,
     method: &Method,
     ticket: &str,
 ) -> Result<Response, Refusal> {
@@ -255,31 +328,11 @@ async fn try_serve(
         let message = "this link was used already, or is older than a minute: press Download again";
         return Err(Refusal::new(StatusCode::NOT_FOUND, message));
     };
-    let bad_gateway = |message: String| Refusal(StatusCode::BAD_GATEWAY, message);
-    let request = http::Request::get(&download.url)
-        .header(TOKEN, download.token)
-        .body(Body::empty())
-        .map_err(|error| bad_gateway(format!("the link of the export is wrong: {error}")))?;
-    let sent = remote::exchange(download.authority.as_deref(), request);
-    let answer = tokio::time::timeout(PATIENCE, sent).await.map_err(|_| {
-        let seconds = PATIENCE.as_secs();
-        bad_gateway(format!(
-            "the export server does not answer within {seconds} s"
-        ))
-    })?;
-    let answer = answer.map_err(|Failure { tried, why }| {
-        bad_gateway(format!("{tried} the export server: {why}"))
-    })?;
+    let request = download.request(Method::GET)?;
+    let answer = ask(download.authority.as_deref(), request).await?;
     let (parts, body) = answer.into_parts();
-    if parts.status != StatusCode::OK {
-        let text = tokio::time::timeout(PATIENCE, to_bytes(body, ANSWER)).await;
-        // The code alone decides; a cut message is no further failure.
-        let text = text.ok().and_then(Result::ok).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text).trim().to_owned();
-        let message = format!("the export server answers {}: {text}", parts.status);
-        return Err(bad_gateway(message));
-    }
-    let mut response = Response::new(hold(Body::from_stream(chunks(body)), place));
+    let body = relayed(&console.tasks, console.stop.clone(), place, body);
+    let mut response = Response::new(body);
     let out = response.headers_mut();
     headers::for_data(out);
     if let Some(length) = parts.headers.get(header::CONTENT_LENGTH) {

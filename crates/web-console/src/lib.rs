@@ -7,7 +7,7 @@
 //! - `origin` rejects requests that another site or name caused;
 //! - `paths` lists the requests that are passed to the API server, `forward` passes them;
 //! - `explain` finds why a VM does not run, `upload` passes files to the upload proxy;
-//! - `download` passes files of exports to the browser, by `tickets` that work once;
+//! - `download` passes files of exports to the browser, by `tickets` that work once and a `relay` that gives up;
 //! - [`serve`] and [`router`] run the server.
 //!
 //! **Invariants**: the server has no rights of its own: it forwards with the client it was given, which has
@@ -25,6 +25,7 @@ mod forward;
 mod headers;
 mod origin;
 mod paths;
+mod relay;
 mod remote;
 mod respond;
 mod server;

@@ -102,7 +102,8 @@ async fn answer(State(shared): State<Shared>, request: Request) -> Response {
         return file(request.method(), asset);
     }
     if let Some(ticket) = path.strip_prefix(download::DOWNLOAD) {
-        return Box::pin(download::serve(&shared.tickets, request.method(), ticket)).await;
+        let served = download::serve(&shared.tickets, &shared.console, request.method(), ticket);
+        return Box::pin(served).await;
     }
     let Some(client) = access.client(request.headers()) else {
         return respond::unauthorized(access.invitation());

@@ -3,8 +3,8 @@
 //! A browser saves a file by following a link, which has no place for a key. The ticket in the path stands for a
 //! download that its user was permitted; it is in no log that matters, since it is worthless after its use.
 //!
-//! Invariant: a user has a few tickets and downloads at once, all users together not many; a place is free again
-//! when a ticket is too old, or the download is over.
+//! Invariant: a user has a few tickets and downloads at once, as has a namespace, all users together not many; a
+//! place is free again when a ticket is too old, or the download is over.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -20,13 +20,16 @@ use crate::sessions::{NoRandomness, random};
 const LIFE: Duration = Duration::from_mins(1);
 /// Tickets and downloads of a user.
 pub(crate) const OF_USER: usize = 4;
+/// Tickets and downloads of the exports of a namespace, so that its users leave places to others.
+pub(crate) const OF_NAMESPACE: usize = 8;
 /// Tickets and downloads of all users.
 pub(crate) const OF_ALL: usize = 32;
 
-/// A place among the downloads of a user and of all users, until it is dropped.
+/// A place among the downloads of a user, of a namespace and of all users, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     _of_user: OwnedSemaphorePermit,
+    _of_namespace: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
@@ -45,6 +48,7 @@ pub(crate) struct Tickets<T> {
 struct Inner<T> {
     open: HashMap<String, Ticket<T>>,
     users: HashMap<String, Arc<Semaphore>>,
+    namespaces: HashMap<String, Arc<Semaphore>>,
 }
 
 /// Why there is no ticket.
@@ -52,6 +56,8 @@ struct Inner<T> {
 pub(crate) enum NoTicket {
     /// The user has as many as a user may have.
     User,
+    /// The exports of the namespace have as many as those of a namespace may have.
+    Namespace,
     /// There are as many as there may be.
     All,
     Randomness,
@@ -69,6 +75,7 @@ impl<T> Default for Tickets<T> {
             inner: Mutex::new(Inner {
                 open: HashMap::new(),
                 users: HashMap::new(),
+                namespaces: HashMap::new(),
             }),
             all: Arc::new(Semaphore::new(OF_ALL)),
         }
@@ -76,17 +83,22 @@ impl<T> Default for Tickets<T> {
 }
 
 impl<T> Tickets<T> {
-    /// A ticket of the user for a download.
-    pub(crate) fn issue(&self, user: &str, download: T) -> Result<String, NoTicket> {
+    /// A ticket of the user for a download of an export in the namespace.
+    pub(crate) fn issue(
+        &self,
+        user: &str,
+        namespace: &str,
+        download: T,
+    ) -> Result<String, NoTicket> {
         let ticket = random()?;
         let mut inner = self.inner.lock();
         inner.forget_old();
-        let of_user = inner.users.entry(user.to_owned());
-        let of_user = of_user.or_insert_with(|| Arc::new(Semaphore::new(OF_USER)));
-        let of_user = Arc::clone(of_user).try_acquire_owned();
+        let of_user = place_of(&mut inner.users, user, OF_USER);
+        let of_namespace = place_of(&mut inner.namespaces, namespace, OF_NAMESPACE);
         let of_all = Arc::clone(&self.all).try_acquire_owned();
         let place = Place {
-            _of_user: of_user.map_err(|_| NoTicket::User)?,
+            _of_user: of_user.ok_or(NoTicket::User)?,
+            _of_namespace: of_namespace.ok_or(NoTicket::Namespace)?,
             _of_all: of_all.map_err(|_| NoTicket::All)?,
         };
         let until = Instant::now() + LIFE;
@@ -106,12 +118,25 @@ impl<T> Tickets<T> {
     }
 }
 
+/// A place of the places of that name, if one is free.
+fn place_of(
+    all: &mut HashMap<String, Arc<Semaphore>>,
+    name: &str,
+    count: usize,
+) -> Option<OwnedSemaphorePermit> {
+    let own = all.entry(name.to_owned());
+    let own = own.or_insert_with(|| Arc::new(Semaphore::new(count)));
+    Arc::clone(own).try_acquire_owned().ok()
+}
+
 impl<T> Inner<T> {
     fn forget_old(&mut self) {
         let now = Instant::now();
         self.open.retain(|_, one| now < one.until);
         // A permit holds its semaphore.
-        self.users.retain(|_, one| Arc::strong_count(one) > 1);
+        for all in [&mut self.users, &mut self.namespaces] {
+            all.retain(|_, one| Arc::strong_count(one) > 1);
+        }
     }
 }
 
@@ -122,8 +147,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ticket_works_once_and_for_a_minute() {
         let tickets = Tickets::default();
-        let first = tickets.issue("ann", 1).unwrap();
-        let second = tickets.issue("ann", 2).unwrap();
+        let first = tickets.issue("ann", "a", 1).unwrap();
+        let second = tickets.issue("ann", "a", 2).unwrap();
         assert_ne!(first, second);
         assert_eq!(tickets.take(&first).map(|(one, _)| one), Some(1));
         assert!(tickets.take(&first).is_none());
@@ -136,25 +161,38 @@ mod tests {
     async fn number_of_tickets_and_downloads_is_bounded() {
         let tickets = Tickets::default();
         let all: Vec<String> = (0..OF_USER)
-            .map(|number| tickets.issue("ann", number).unwrap())
+            .map(|number| tickets.issue("ann", "a", number).unwrap())
             .collect();
-        assert_eq!(tickets.issue("ann", 9), Err(NoTicket::User));
+        assert_eq!(tickets.issue("ann", "a", 9), Err(NoTicket::User));
         // A download that runs keeps its place, a ticket only while it works.
         let running = tickets.take(&all[0]).unwrap();
-        assert_eq!(tickets.issue("ann", 9), Err(NoTicket::User));
+        assert_eq!(tickets.issue("ann", "a", 9), Err(NoTicket::User));
         tokio::time::advance(LIFE).await;
         for number in 1..OF_USER {
-            tickets.issue("ann", number).unwrap();
+            tickets.issue("ann", "a", number).unwrap();
         }
-        assert_eq!(tickets.issue("ann", 9), Err(NoTicket::User));
+        assert_eq!(tickets.issue("ann", "a", 9), Err(NoTicket::User));
         drop(running);
-        tickets.issue("ann", 9).unwrap();
+        tickets.issue("ann", "a", 9).unwrap();
         for number in OF_USER..OF_ALL {
-            tickets.issue(&format!("user-{number}"), number).unwrap();
+            let (user, namespace) = (format!("user-{number}"), (number % 8).to_string());
+            tickets.issue(&user, &namespace, number).unwrap();
         }
-        assert_eq!(tickets.issue("bob", 9), Err(NoTicket::All));
+        assert_eq!(tickets.issue("bob", "b", 9), Err(NoTicket::All));
         tokio::time::advance(LIFE).await;
-        tickets.issue("bob", 9).unwrap();
-        assert_eq!(tickets.inner.lock().users.len(), 1);
+        tickets.issue("bob", "b", 9).unwrap();
+        let inner = tickets.inner.lock();
+        assert_eq!((inner.users.len(), inner.namespaces.len()), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn namespace_leaves_places_to_others() {
+        let tickets = Tickets::default();
+        for number in 0..OF_NAMESPACE {
+            let user = format!("user-{number}");
+            tickets.issue(&user, "a", number).unwrap();
+        }
+        assert_eq!(tickets.issue("ann", "a", 9), Err(NoTicket::Namespace));
+        tickets.issue("ann", "b", 9).unwrap();
     }
 }

@@ -13,8 +13,8 @@ use kubevirt_api::{
 };
 use validation::{Rule, Subject, Violation};
 use vm_template::{
-    MAX_SIZE, Reference, SubstitutionError, example, is_generated, is_name, is_open, references,
-    substitute,
+    MAX_GENERATED, MAX_SIZE, Reference, SubstitutionError, example, is_generated, is_name, is_open,
+    references, substitute,
 };
 
 use super::{
@@ -136,11 +136,12 @@ fn names(request: &Request<'_>) -> Vec<Problem> {
 fn generated(request: &Request<'_>) -> Vec<Problem> {
     let parameters = request.new.spec.parameters.iter().enumerate();
     let generated = parameters.filter(|(_, one)| is_generated(one));
+    let mut budget = MAX_GENERATED;
     let problems = generated.filter_map(|(i, one)| {
         let field = format!("spec.parameters[{i}].from");
         let problem = match one.from.as_deref().filter(|from| !from.is_empty()) {
             None => Violation::required(field, "give a pattern such as [a-z0-9]{8}"),
-            Some(from) => Violation::invalid(field, example(from).err()?.to_string()),
+            Some(from) => Violation::invalid(field, example(from, &mut budget).err()?.to_string()),
         };
         Some(problem.into())
     });
@@ -171,8 +172,9 @@ fn vm(request: &Request<'_>) -> Vec<Problem> {
     if parameters(request).any(is_open) {
         return Vec::new();
     }
+    let mut left = MAX_GENERATED;
     let values: Option<BTreeMap<&str, String>> = parameters(request)
-        .map(|one| Some((one.name.as_str(), value(one)?)))
+        .map(|one| Some((one.name.as_str(), value(one, &mut left)?)))
         .collect();
     let Some(values) = values else {
         // Another rule reports the missing value.
@@ -198,9 +200,9 @@ fn parameters<'a>(request: &Request<'a>) -> impl Iterator<Item = &'a Parameter> 
     request.new.spec.parameters.iter()
 }
 
-fn value(one: &Parameter) -> Option<String> {
+fn value(one: &Parameter, budget: &mut usize) -> Option<String> {
     if is_generated(one) {
-        return example(one.from.as_deref()?).ok();
+        return example(one.from.as_deref()?, budget).ok();
     }
     Some(one.value.clone().unwrap_or_default())
 }

@@ -5,6 +5,7 @@
 mod eviction;
 mod guard;
 mod lookup;
+mod rights;
 
 use admission::review::Stage;
 use axum::{
@@ -63,6 +64,15 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
         Ok(review) => review,
         Err(refusal) => return refusal.into_response(),
     };
+    if stage == Stage::Validate {
+        match Box::pin(rights::missing(&shared.client, &review)).await {
+            Ok(None) => {}
+            Ok(Some(message)) => {
+                return send(respond(&review, Some((403, "Forbidden", message))));
+            }
+            Err(refusal) => return refusal.into_response(),
+        }
+    }
     let now = Time(shared.clock.now());
     let cluster = shared.cluster.now();
     let lookups = match stage {

@@ -7,6 +7,7 @@
 )]
 
 mod sizes;
+mod template_requests;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cluster_config::ClusterConfig;

@@ -35,7 +35,7 @@ use crate::view::Volumes;
 use crate::vm::Vm;
 use crate::wiring::Wiring;
 
-pub(crate) use plan::{cause, not_copyable};
+pub(crate) use plan::{cause, keeps_state, not_copyable};
 
 /// Trigger by a clone.
 const CLONE: &str = "virtualmachineclone";

@@ -147,18 +147,24 @@ fn obstacle(observed: &Observed, source: &Value) -> Option<Plan> {
         let message = format!("VirtualMachine {target} exists already");
         return Some(failed(Reason::CloneTargetExists, message));
     }
-    let domain = source.pointer("/spec/template/spec/domain").cloned();
-    match serde_json::from_value::<DomainSpec>(domain.unwrap_or_default()) {
-        Ok(domain) if KeptState::is_bound_to_vm(&domain) => Some(failed(
+    match keeps_state(source) {
+        Ok(true) => Some(failed(
             Reason::SourceVMWithBackendStorageInvalid,
             format!("VirtualMachine {source_vm} keeps state of its TPM or firmware"),
         )),
-        Ok(_) => None,
+        Ok(false) => None,
         Err(error) => Some(failed(
             Reason::CloneNotPossible,
             format!("VirtualMachine {source_vm} cannot be read: {error}"),
         )),
     }
+}
+
+/// Whether a VM keeps state outside of its disks, which no copy of it can get.
+pub(crate) fn keeps_state(vm: &Value) -> serde_json::Result<bool> {
+    let domain = vm.pointer("/spec/template/spec/domain").cloned();
+    let domain: DomainSpec = serde_json::from_value(domain.unwrap_or_default())?;
+    Ok(KeptState::is_bound_to_vm(&domain))
 }
 
 /// Volumes with a claim that a snapshot would leave out.

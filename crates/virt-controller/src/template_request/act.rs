@@ -6,6 +6,7 @@ use error_chain::error_chain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Resource};
 use kubevirt_api::data_volume_status::DataVolume;
+use kubevirt_api::finalizers;
 use kubevirt_api::snapshot::VirtualMachineSnapshot;
 use kubevirt_api::template::{VirtualMachineTemplate, VirtualMachineTemplateRequest};
 use reasons::Reason;
@@ -19,17 +20,28 @@ use super::observe::{Observed, vm_name};
 use super::plan::{Plan, Progress, Step};
 use super::{Controller, RequestError, render, status};
 use crate::MANAGER;
-use crate::operation::status_fragment;
+use crate::operation::{set_finalizers, status_fragment};
 
 impl Controller {
+    /// Returns the request if it was changed.
     pub(super) async fn act(
         &self,
         key: &Key,
         observed: &Observed,
         step: &Step,
-    ) -> Result<(), RequestError> {
+    ) -> Result<Option<VirtualMachineTemplateRequest>, RequestError> {
         let request = observed.request.as_ref();
+        let mut own = request.metadata.finalizers.clone().unwrap_or_default();
+        let mut after = None;
         match step {
+            Step::AddFinalizer => {
+                own.push(finalizers::TEMPLATE_REQUEST.to_owned());
+                after = Some(self.set_finalizers(key, request, &own).await?);
+            }
+            Step::RemoveFinalizer => {
+                own.retain(|one| one != finalizers::TEMPLATE_REQUEST);
+                after = Some(self.set_finalizers(key, request, &own).await?);
+            }
             Step::CreateSnapshot => {
                 let body = render::snapshot(request, vm_name(request));
                 let name = render::snapshot_name(request);
@@ -55,13 +67,29 @@ impl Controller {
                 let api: Api<VirtualMachineSnapshot> = self.api(key);
                 remove(&api, key, metadata, "the snapshot").await?;
             }
+            Step::DeleteVolume(index) => {
+                let metadata = observed.volumes.get(*index).map(|one| &one.metadata);
+                let api: Api<DataVolume> = self.api(key);
+                remove(&api, key, metadata, "a data volume").await?;
+            }
             Step::DeleteRequest => {
                 let api: Api<VirtualMachineTemplateRequest> = self.api(key);
                 remove(&api, key, Some(&request.metadata), "the request").await?;
             }
         }
         failpoints::after(name(step));
-        Ok(())
+        Ok(after)
+    }
+
+    async fn set_finalizers(
+        &self,
+        key: &Key,
+        request: &VirtualMachineTemplateRequest,
+        all: &[String],
+    ) -> Result<VirtualMachineTemplateRequest, RequestError> {
+        let api: Api<VirtualMachineTemplateRequest> = self.api(key);
+        let written = set_finalizers(&api, key, &request.metadata, all).await;
+        written.map_err(RequestError::Finalizers)
     }
 
     fn api<K>(&self, key: &Key) -> Api<K>
@@ -193,8 +221,11 @@ fn name(step: &Step) -> &'static str {
     match step {
         Step::CreateSnapshot => "virt-controller/template-request/create-snapshot",
         Step::CreateVolume(_) => "virt-controller/template-request/create-volume",
+        Step::AddFinalizer => "virt-controller/template-request/add-finalizer",
         Step::CreateTemplate(_) => "virt-controller/template-request/create-template",
         Step::OwnVolume(_) => "virt-controller/template-request/own-volume",
+        Step::RemoveFinalizer => "virt-controller/template-request/remove-finalizer",
+        Step::DeleteVolume(_) => "virt-controller/template-request/delete-volume",
         Step::DeleteSnapshot => "virt-controller/template-request/delete-snapshot",
         Step::DeleteRequest => "virt-controller/template-request/delete-request",
     }

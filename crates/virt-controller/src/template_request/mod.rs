@@ -2,13 +2,14 @@
 //!
 //! It takes a snapshot of the VM and fills a data volume from each disk in it. When they have their data, it creates
 //! the template, whose VMs copy them. The data volumes belong to the request until there is a template, then to the
-//! template; the snapshot is deleted.
+//! template; the snapshot is deleted, and the data volumes of a request that has failed.
 //!
 //! - [`plan`] decides, [`render`] makes the template of the VM.
 //!
 //! **Invariants**: the VM is never changed; a template that another one made is never changed; the names of all
 //! helpers follow from the UID of the request, so that none is created twice; the VM is in the namespace of the
-//! request, since nothing checks whether the user may read another one.
+//! request, since nothing checks whether the user may read another one; a request that is deleted while its template
+//! is made takes no disk of the template with it.
 
 mod act;
 mod observe;
@@ -97,6 +98,8 @@ enum RequestError {
         #[source]
         source: WriteError,
     },
+    #[error("change the finalizers")]
+    Finalizers(#[source] WriteError),
     #[error("give a data volume to the template")]
     Own(#[source] WriteError),
     #[error("delete {what}")]
@@ -114,7 +117,7 @@ impl ReconcileError for RequestError {
         match self {
             Self::Read { .. } => Reason::ServerUnavailable,
             Self::Create { .. } => Reason::FailedCreate,
-            Self::Own(_) => Reason::FailedUpdate,
+            Self::Finalizers(_) | Self::Own(_) => Reason::FailedUpdate,
             Self::Delete { .. } => Reason::FailedDelete,
             Self::Status(_) => Reason::FailedStatusUpdate,
         }
@@ -124,6 +127,7 @@ impl ReconcileError for RequestError {
         match self {
             Self::Read { .. } => Retry::BackOff,
             Self::Create { source, .. }
+            | Self::Finalizers(source)
             | Self::Own(source)
             | Self::Delete { source, .. }
             | Self::Status(source) => source.retry(),
@@ -152,10 +156,17 @@ impl Reconciler for Controller {
                 }
                 continue;
             };
-            if let Err(error) = Box::pin(self.act(key, &observed, step)).await {
-                self.write_status(key, &observed, &plan, Some(&error))
-                    .await?;
-                return Err(error);
+            match Box::pin(self.act(key, &observed, step)).await {
+                Ok(Some(after)) => {
+                    self.requests.wrote(&request, after.clone());
+                    request = Arc::new(after);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.write_status(key, &observed, &plan, Some(&error))
+                        .await?;
+                    return Err(error);
+                }
             }
             if *step == plan::Step::DeleteRequest {
                 return Ok(Requeue::OnChange);

@@ -16,7 +16,7 @@ use kubevirt_api::instancetype::VirtualMachineInstancetypeSpec;
 use kubevirt_api::preference::VirtualMachinePreferenceSpec;
 use kubevirt_api::snapshot::{VirtualMachineSnapshot, VolumeBackup};
 use kubevirt_api::template::{VirtualMachineTemplate, VirtualMachineTemplateRequest};
-use kubevirt_api::{VirtualMachine, conditions, labels};
+use kubevirt_api::{VirtualMachine, conditions, finalizers, labels};
 use reconcile::Key;
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
@@ -41,6 +41,8 @@ pub(super) struct Observed {
     /// snapshot is ready and has it.
     pub(super) copied: Option<Result<Value, String>>,
     pub(super) backups: Vec<VolumeBackup>,
+    /// Whether there is something that fills data volumes.
+    pub(super) has_importer: bool,
     /// The data volumes of the request.
     pub(super) volumes: Vec<DataVolume>,
     /// The template of that name.
@@ -72,6 +74,12 @@ pub(super) fn stage(request: &VirtualMachineTemplateRequest) -> Stage {
 pub(super) fn vm_name(request: &VirtualMachineTemplateRequest) -> &str {
     let reference = &request.spec.virtual_machine_ref;
     reference.name.as_deref().unwrap_or_default()
+}
+
+/// Whether a deleted request stays until the template owns its data volumes.
+pub(super) fn has_finalizer(request: &VirtualMachineTemplateRequest) -> bool {
+    let mut all = request.metadata.finalizers.iter().flatten();
+    all.any(|one| one == finalizers::TEMPLATE_REQUEST)
 }
 
 /// Whether a change of that VM may let the request begin.
@@ -109,48 +117,73 @@ impl Controller {
     ) -> Result<Observed, RequestError> {
         let mut observed = Observed {
             now: self.clock.now(),
+            has_importer: self.volumes.data_volumes.is_defined(),
             request,
             ..Observed::default()
         };
         if observed.request.metadata.deletion_timestamp.is_some() {
+            if has_finalizer(&observed.request) {
+                observed.template = self.template(key, &observed.request).await?;
+                observed.volumes = self.data_volumes(key, &observed).await?;
+            }
             return Ok(observed);
         }
         let namespace = key.namespace.as_str();
         let snapshots = Api::<VirtualMachineSnapshot>::namespaced(self.client.clone(), namespace);
         let snapshot = snapshots.get_opt(&snapshot_name(&observed.request)).await;
         observed.snapshot = snapshot.map_err(unreadable("the snapshot"))?;
-        if stage(&observed.request) != Stage::Begun {
-            return Ok(observed);
+        match stage(&observed.request) {
+            Stage::Begun => {}
+            Stage::Succeeded => return Ok(observed),
+            Stage::Failed => {
+                observed.volumes = self.data_volumes(key, &observed).await?;
+                return Ok(observed);
+            }
         }
-        let templates = Api::<VirtualMachineTemplate>::namespaced(self.client.clone(), namespace);
-        let template = templates.get_opt(&template_name(&observed.request)).await;
-        observed.template = template.map_err(unreadable("the template"))?;
-        observed.volumes = self.data_volumes(key, uid(&observed.request)).await?;
-        if observed.template.is_some() {
-            return Ok(observed);
+        observed.template = self.template(key, &observed.request).await?;
+        if observed.template.is_none() {
+            if observed.snapshot.is_none() {
+                observed.source = self.vm(key, vm_name(&observed.request)).await?;
+            }
+            self.observe_content(key, &mut observed).await?;
         }
-        if observed.snapshot.is_none() {
-            observed.source = self.vm(key, vm_name(&observed.request)).await?;
-        }
-        self.observe_content(key, &mut observed).await?;
+        observed.volumes = self.data_volumes(key, &observed).await?;
         Ok(observed)
     }
 
-    /// The data volumes of the request; their changes trigger it.
-    async fn data_volumes(&self, key: &Key, uid: &str) -> Result<Vec<DataVolume>, RequestError> {
-        let api = Api::<DataVolume>::namespaced(self.client.clone(), &key.namespace);
-        let own = ListParams::default().labels(&format!("{}={uid}", labels::TEMPLATE_REQUEST_UID));
-        let found = match api.list(&own).await {
-            Ok(list) => list.items,
-            // The kind is not defined.
-            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-            Err(error) => return Err(unreadable("the data volumes")(error)),
-        };
-        for volume in &found {
-            // Recorded as a dependency; the cache may be old.
-            drop(self.volumes.data_volumes.get(&Key::of(volume), key));
+    /// The template of the name that the request gives.
+    async fn template(
+        &self,
+        key: &Key,
+        request: &VirtualMachineTemplateRequest,
+    ) -> Result<Option<VirtualMachineTemplate>, RequestError> {
+        let namespace = key.namespace.as_str();
+        let api = Api::<VirtualMachineTemplate>::namespaced(self.client.clone(), namespace);
+        let found = api.get_opt(&template_name(request)).await;
+        found.map_err(unreadable("the template"))
+    }
+
+    /// The data volumes of the request. Changes of those for the disks in the snapshot trigger it.
+    async fn data_volumes(
+        &self,
+        key: &Key,
+        observed: &Observed,
+    ) -> Result<Vec<DataVolume>, RequestError> {
+        for backup in &observed.backups {
+            let name = volume_name(&observed.request, backup);
+            let named = Key::new(key.namespace.as_str(), name.as_str());
+            // A dependency from before the list, so that no change after it is missed; the cache may be old.
+            drop(self.volumes.data_volumes.get(&named, key));
         }
-        Ok(found)
+        let api = Api::<DataVolume>::namespaced(self.client.clone(), &key.namespace);
+        let uid = uid(&observed.request);
+        let own = ListParams::default().labels(&format!("{}={uid}", labels::TEMPLATE_REQUEST_UID));
+        match api.list(&own).await {
+            Ok(list) => Ok(list.items),
+            // The kind is not defined.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            Err(error) => Err(unreadable("the data volumes")(error)),
+        }
     }
 
     async fn vm(&self, key: &Key, name: &str) -> Result<Option<Target>, RequestError> {

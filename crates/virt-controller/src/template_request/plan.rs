@@ -3,28 +3,41 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use kubevirt_api::data_volume_status::{DataVolume, DataVolumePhase};
+use kubevirt_api::conditions::Condition as _;
+use kubevirt_api::data_volume_status::{DataVolume, DataVolumeConditionType, DataVolumePhase};
 use kubevirt_api::snapshot::{ConditionType, VirtualMachineSnapshot, VirtualMachineSnapshotPhase};
 use kubevirt_api::template::VirtualMachineTemplate;
 use kubevirt_api::{conditions, labels};
 use reasons::Reason;
 use serde_json::Value;
 
-use super::observe::{Observed, READY, Stage, phase, stage, vm_name};
+use super::observe::{Observed, READY, Stage, has_finalizer, phase, stage, vm_name};
 use super::render::{self, snapshot_name, template_name, uid, volume_name};
-use crate::clone::{cause, not_copyable};
+use crate::clone::{cause, keeps_state, not_copyable};
 use crate::operation;
 use crate::restore::shared_claims;
+use crate::snapshot::claim_of;
+use crate::view;
+
+/// Characters of the message of a data volume that a request repeats, whose own message is limited.
+const SHOWN: usize = 200;
+/// Of the one that has failed.
+const SHOWN_FAILURE: usize = 1000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
     CreateSnapshot,
     /// For a disk in the snapshot.
     CreateVolume(usize),
+    /// From then on, a deleted request waits for [`Self::OwnVolume`].
+    AddFinalizer,
     CreateTemplate(Box<Value>),
     /// Gives a data volume of the request to the template.
     OwnVolume(usize),
+    RemoveFinalizer,
     DeleteSnapshot,
+    /// Deletes a data volume of a request that has failed.
+    DeleteVolume(usize),
     DeleteRequest,
 }
 
@@ -48,16 +61,23 @@ pub(super) type Plan = operation::Plan<Step, Progress>;
 
 pub(super) fn plan(observed: &Observed) -> Plan {
     if observed.request.metadata.deletion_timestamp.is_some() {
-        // The helpers go with the request.
-        return Plan::state(Progress::Ended);
+        return deleted(observed);
     }
     let ended = stage(&observed.request);
     if ended == Stage::Begun {
         return progress(observed);
     }
+    if has_finalizer(&observed.request) {
+        return Plan::step(Step::RemoveFinalizer, Progress::Ended);
+    }
     let snapshot = observed.snapshot.as_ref();
     if snapshot.is_some_and(|one| one.metadata.deletion_timestamp.is_none()) {
         return Plan::step(Step::DeleteSnapshot, Progress::Ended);
+    }
+    let mut volumes = observed.volumes.iter();
+    let unused = volumes.position(|volume| is_left_over(volume, uid(&observed.request)));
+    if let Some(index) = unused.filter(|_| ended == Stage::Failed) {
+        return Plan::step(Step::DeleteVolume(index), Progress::Ended);
     }
     match left(observed).filter(|_| ended == Stage::Succeeded) {
         None => Plan::state(Progress::Ended),
@@ -67,6 +87,26 @@ pub(super) fn plan(observed: &Observed) -> Plan {
             ..Plan::state(Progress::Ended)
         },
     }
+}
+
+/// The helpers go with a deleted request, but not the disks of its template.
+fn deleted(observed: &Observed) -> Plan {
+    if !has_finalizer(&observed.request) {
+        return Plan::state(Progress::Ended);
+    }
+    let template = observed.template.as_ref();
+    let own = template.filter(|template| is_own(observed, template));
+    let step = own
+        .and_then(|template| not_owned(observed, template))
+        .map_or(Step::RemoveFinalizer, Step::OwnVolume);
+    Plan::step(step, Progress::Ended)
+}
+
+/// Whether nothing but the request needs the data volume.
+fn is_left_over(volume: &DataVolume, request: &str) -> bool {
+    let mut owners = volume.metadata.owner_references.iter().flatten();
+    let is_own = owners.any(|one| one.controller == Some(true) && one.uid == request);
+    is_own && volume.metadata.deletion_timestamp.is_none()
 }
 
 /// The time until a request that has ended is deleted.
@@ -127,12 +167,17 @@ fn of_template(observed: &Observed, template: &VirtualMachineTemplate) -> Plan {
         let message = format!("VirtualMachineTemplate {name} exists already");
         return failed(Reason::TemplateExists, message);
     }
-    let owner = template.metadata.uid.as_deref().unwrap_or_default();
-    let mut volumes = observed.volumes.iter();
-    match volumes.position(|volume| !belongs_to(volume, owner)) {
+    match not_owned(observed, template) {
         Some(index) => Plan::step(Step::OwnVolume(index), Progress::Working(None)),
         None => Plan::state(Progress::Succeeded),
     }
+}
+
+/// A data volume that does not belong to the template yet.
+fn not_owned(observed: &Observed, template: &VirtualMachineTemplate) -> Option<usize> {
+    let owner = template.metadata.uid.as_deref().unwrap_or_default();
+    let mut volumes = observed.volumes.iter();
+    volumes.position(|volume| !belongs_to(volume, owner))
 }
 
 fn belongs_to(volume: &DataVolume, owner: &str) -> bool {
@@ -151,11 +196,34 @@ fn begin(observed: &Observed) -> Plan {
         let message = format!("VirtualMachine {name} is being deleted");
         return pending(Reason::SourceDoesNotExist, message);
     }
+    if let Some(problem) = kept_state(&source.object) {
+        return problem;
+    }
+    let volumes = source.object.pointer("/spec/template/spec/volumes");
+    let mut volumes = volumes.and_then(Value::as_array).into_iter().flatten();
+    if !observed.has_importer && volumes.any(|volume| claim_of(volume).is_some()) {
+        let message = "this cluster has no importer of data volumes, which copies the disks: install \
+                       one, such as CDI";
+        let cause = (Reason::VMVolumeSnapshotsInvalid, message.to_owned());
+        return Plan::retried(Progress::Pending(cause));
+    }
     let not_copyable = not_copyable(source);
     if !not_copyable.is_empty() {
         return pending(Reason::VMVolumeSnapshotsInvalid, not_copyable.join("; "));
     }
     Plan::step(Step::CreateSnapshot, Progress::Working(None))
+}
+
+/// The failure of a VM with state that no template has.
+fn kept_state(vm: &Value) -> Option<Plan> {
+    match keeps_state(vm) {
+        Ok(false) => None,
+        Ok(true) => Some(failed(
+            Reason::SourceVMWithBackendStorageInvalid,
+            "the VM keeps state of its TPM or firmware",
+        )),
+        Err(error) => Some(impossible(format!("read the VM: {error}"))),
+    }
 }
 
 /// There is a snapshot, and no template yet.
@@ -188,6 +256,10 @@ fn of_snapshot(observed: &Observed, snapshot: &VirtualMachineSnapshot) -> Plan {
 
 /// The snapshot is ready.
 fn of_content(observed: &Observed, vm: &Value) -> Plan {
+    // A preference may ask for it, too.
+    if let Some(problem) = kept_state(vm) {
+        return problem;
+    }
     let template = match render::template(&observed.request, vm, &observed.backups) {
         Ok(template) => template,
         Err(message) => return impossible(message),
@@ -207,16 +279,36 @@ fn of_content(observed: &Observed, vm: &Value) -> Plan {
         match phase(volume) {
             DataVolumePhase::Succeeded => {}
             DataVolumePhase::Failed => {
-                return impossible(format!("data volume {name} has failed"));
+                let view = view::DataVolume::from(volume.clone());
+                let failure = view.failure(&name);
+                return impossible(failure.chars().take(SHOWN_FAILURE).collect::<String>());
             }
-            _ => unfilled.push(name),
+            _ => match obstacle(volume) {
+                Some(obstacle) => unfilled.push(format!("{name} ({obstacle})")),
+                None => unfilled.push(name),
+            },
         }
     }
     if unfilled.is_empty() {
+        if !has_finalizer(&observed.request) {
+            return Plan::step(Step::AddFinalizer, Progress::Working(None));
+        }
         let step = Step::CreateTemplate(Box::new(template));
         return Plan::step(step, Progress::Working(None));
     }
     let message = format!("the data volumes {} get their data", unfilled.join(", "));
     let cause = (Reason::TemplateInProgress, message);
-    Plan::state(Progress::Working(Some(cause)))
+    Plan::retried(Progress::Working(Some(cause)))
+}
+
+/// Why a data volume does not get its data, as it says itself.
+fn obstacle(volume: &DataVolume) -> Option<String> {
+    let all = &volume.status.as_ref()?.conditions;
+    let kinds = [
+        DataVolumeConditionType::Running,
+        DataVolumeConditionType::Bound,
+    ];
+    let mut found = kinds.iter().filter_map(|kind| conditions::find(all, kind));
+    let found = found.find(|one| one.status() != conditions::TRUE && !one.message().is_empty())?;
+    Some(found.message().chars().take(SHOWN).collect())
 }

@@ -7,6 +7,8 @@ use kubevirt_api::template::{VirtualMachineTemplate, VirtualMachineTemplateReque
 use kubevirt_api::{API_VERSION, GROUP, VirtualMachine, annotations, labels};
 use serde_json::{Map, Value, json};
 
+use crate::snapshot::claim_of;
+
 const NAME: &str = "NAME";
 /// Stands for `${` in texts of the VM, which would otherwise be references to parameters.
 const ESCAPE: &str = "DOLLAR";
@@ -15,6 +17,7 @@ const OPENING: &str = "${";
 const VOLUMES: &str = "/spec/template/spec/volumes";
 const INTERFACES: &str = "/spec/template/spec/domain/devices/interfaces";
 const FIRMWARE: &str = "/spec/template/spec/domain/firmware";
+const CHASSIS: &str = "/spec/template/spec/domain/chassis";
 /// What a claim of a VM and its data volume have in common. The size is that of the copied data.
 const STORAGE: [&str; 3] = ["accessModes", "storageClassName", "volumeMode"];
 
@@ -127,6 +130,7 @@ pub(super) fn template(
     let mut is_escaped = false;
     let mut vm = escaped(vm, &mut is_escaped);
     remove_identity(&mut vm);
+    remove_dumps(&mut vm);
     for backup in backups {
         replace_disk(request, &mut vm, backup)?;
     }
@@ -189,7 +193,8 @@ fn escaped(value: &Value, is_escaped: &mut bool) -> Value {
     }
 }
 
-/// Removes what two VMs must not have in common: addresses, and the identity of the firmware.
+/// Removes what two VMs must not have in common: addresses, and the identity of firmware and chassis. Serial numbers
+/// of disks stay: the guest may find its disks by them.
 fn remove_identity(vm: &mut Value) {
     let interfaces = vm.pointer_mut(INTERFACES).and_then(Value::as_array_mut);
     for interface in interfaces.into_iter().flatten() {
@@ -200,6 +205,16 @@ fn remove_identity(vm: &mut Value) {
     if let Some(firmware) = vm.pointer_mut(FIRMWARE).and_then(Value::as_object_mut) {
         firmware.remove("uuid");
         firmware.remove("serial");
+    }
+    if let Some(chassis) = vm.pointer_mut(CHASSIS).and_then(Value::as_object_mut) {
+        chassis.remove("serial");
+    }
+}
+
+/// Removes dumps of the memory of the guest: no VM of the template may write to their claim.
+fn remove_dumps(vm: &mut Value) {
+    if let Some(volumes) = vm.pointer_mut(VOLUMES).and_then(Value::as_array_mut) {
+        volumes.retain(|volume| volume.get("memoryDump").is_none());
     }
 }
 
@@ -215,7 +230,7 @@ fn replace_disk(
     let mut volumes = volumes.into_iter().flatten();
     let volume = volumes.find(|volume| volume["name"] == name.as_str());
     let volume = volume.ok_or_else(|| format!("the VM has no volume {name}"))?;
-    let before = volume["dataVolume"]["name"].as_str().map(str::to_owned);
+    let before = claim_of(volume).map(str::to_owned);
     *volume = json!({"name": name, "dataVolume": {"name": own}});
     let spec = vm.get_mut("spec").and_then(Value::as_object_mut);
     let spec = spec.ok_or_else(|| "the VM has no spec".to_owned())?;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubevirt_api::finalizers;
 use kubevirt_api::snapshot::VolumeBackup;
 use kubevirt_api::template::VirtualMachineTemplateRequest;
 use reasons::Reason;
@@ -49,6 +51,7 @@ fn vm() -> Value {
             "template": {"spec": {
                 "domain": {
                     "firmware": {"uuid": "u", "serial": "s", "bootloader": {"bios": {}}},
+                    "chassis": {"serial": "s", "asset": "a"},
                     "devices": {"interfaces": [{"name": "one", "macAddress": "02:00:00:00:00:01"}]},
                 },
                 "volumes": [
@@ -83,6 +86,7 @@ fn source(volumes: &Value) -> Target {
 fn observed(more: &Value, status: &Value) -> Observed {
     Observed {
         request: Arc::new(request(more, status)),
+        has_importer: true,
         now: NOW.parse().unwrap(),
         ..Observed::default()
     }
@@ -106,11 +110,18 @@ fn add_volume(observed: &mut Observed, phase: &str, owner: &str) {
     let volume = json!({
         "metadata": {
             "name": VOLUME, "namespace": "n",
-            "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": owner}],
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "X", "name": "x", "uid": owner, "controller": true,
+            }],
         },
         "status": {"phase": phase},
     });
     observed.volumes = vec![serde_json::from_value(volume).unwrap()];
+}
+
+fn protect(observed: &mut Observed) {
+    let request = Arc::make_mut(&mut observed.request);
+    request.metadata.finalizers = Some(vec![finalizers::TEMPLATE_REQUEST.to_owned()]);
 }
 
 fn add_template(observed: &mut Observed, made_by: &str) {
@@ -140,10 +151,33 @@ fn request_begins_when_the_disks_can_be_copied() {
     assert_eq!(problem(&one), ("pending", Reason::VMVolumeSnapshotsInvalid));
     one.source = Some(source(&json!([{"name": "data", "enabled": true}])));
     assert_eq!(plan(&one).step, Some(Step::CreateSnapshot));
+    // The disks could not be copied, and a guest would be frozen for nothing.
+    one.has_importer = false;
+    assert_eq!(problem(&one), ("pending", Reason::VMVolumeSnapshotsInvalid));
+    assert!(plan(&one).requeue_in.is_some());
+    one.has_importer = true;
     add_template(&mut one, "another");
     assert_eq!(problem(&one), ("failed", Reason::TemplateExists));
     let other = json!({"virtualMachineRef": {"namespace": "other", "name": "a"}});
     assert_eq!(problem(&observed(&other, &Value::Null)), IMPOSSIBLE);
+}
+
+/// Neither a TPM nor firmware variables are in the disks.
+#[test]
+fn vm_with_state_outside_of_its_disks_has_no_template() {
+    let keeps_state = ("failed", Reason::SourceVMWithBackendStorageInvalid);
+    let mut with_tpm = vm();
+    let domain = &mut with_tpm["spec"]["template"]["spec"]["domain"];
+    domain["devices"]["tpm"] = json!({"persistent": true});
+    let mut one = observed(&json!({}), &Value::Null);
+    let mut copied = source(&json!([{"name": "data", "enabled": true}]));
+    copied.object = with_tpm.clone();
+    one.source = Some(copied);
+    assert_eq!(problem(&one), keeps_state);
+    // A preference asks for it.
+    let mut expanded = ready();
+    expanded.copied = Some(Ok(with_tpm));
+    assert_eq!(problem(&expanded), keeps_state);
 }
 
 #[test]
@@ -162,9 +196,12 @@ fn template_follows_the_data_volumes() {
         panic!("{:?}", filling.progress);
     };
     assert!(message.contains(VOLUME), "{message}");
+    assert!(filling.requeue_in.is_some());
     add_volume(&mut one, "Failed", "12345678");
     assert_eq!(problem(&one), IMPOSSIBLE);
     add_volume(&mut one, "Succeeded", "12345678");
+    assert_eq!(plan(&one).step, Some(Step::AddFinalizer));
+    protect(&mut one);
     assert!(matches!(plan(&one).step, Some(Step::CreateTemplate(_))));
     add_template(&mut one, "12345678");
     assert_eq!(plan(&one).step, Some(Step::OwnVolume(0)));
@@ -178,6 +215,67 @@ fn template_follows_the_data_volumes() {
         ..one.request.as_ref().clone()
     };
     assert_eq!(stage(&after), Stage::Succeeded);
+    one.request = Arc::new(after);
+    assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
+}
+
+/// The garbage collector would take the disks of the template with the request.
+#[test]
+fn deleted_request_gives_its_disks_to_its_template_first() {
+    let mut one = ready();
+    let deleted = |one: &mut Observed| {
+        let request = Arc::make_mut(&mut one.request);
+        request.metadata.deletion_timestamp = Some(Time(NOW.parse().unwrap()));
+    };
+    deleted(&mut one);
+    add_volume(&mut one, "Succeeded", "12345678");
+    assert_eq!(plan(&one).step, None);
+    protect(&mut one);
+    assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
+    add_template(&mut one, "another");
+    assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
+    add_template(&mut one, "12345678");
+    assert_eq!(plan(&one).step, Some(Step::OwnVolume(0)));
+    add_volume(&mut one, "Succeeded", "t");
+    assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
+}
+
+#[test]
+fn data_volumes_say_why_they_have_no_data() {
+    let mut one = ready();
+    let condition = |kind: &str, status: &str, message: &str| json!({"type": kind, "status": status, "message": message});
+    for (phase, conditions, expected) in [
+        (
+            "Pending",
+            json!([
+                condition("Running", "False", ""),
+                condition("Bound", "False", "no space")
+            ]),
+            "(no space)",
+        ),
+        (
+            "CloneInProgress",
+            json!([condition("Running", "True", "copies")]),
+            "get their data",
+        ),
+        (
+            "Failed",
+            json!([condition("Running", "False", "no server")]),
+            "has failed: no server",
+        ),
+    ] {
+        let volume = json!({
+            "metadata": {"name": VOLUME, "namespace": "n"},
+            "status": {"phase": phase, "conditions": conditions},
+        });
+        one.volumes = vec![serde_json::from_value(volume).unwrap()];
+        let message = match plan(&one).progress {
+            Progress::Working(Some((_, message))) | Progress::Failed((_, message)) => message,
+            other => panic!("no message: {other:?}"),
+        };
+        assert!(message.contains(expected), "{message}");
+        assert!(!message.contains("copies"), "{message}");
+    }
 }
 
 #[test]
@@ -219,7 +317,24 @@ fn ended_request_is_cleaned_up_and_deleted_after_its_time() {
         assert_eq!(end.progress, Progress::Ended);
         one.snapshot = with_snapshot(&Value::Null).snapshot;
         assert_eq!(plan(&one).step, Some(Step::DeleteSnapshot), "{more}");
+        protect(&mut one);
+        assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer), "{more}");
     }
+}
+
+/// A full copy of each disk, which nobody can use.
+#[test]
+fn failed_request_keeps_no_data_volumes() {
+    let mut one = observed(&json!({}), &ended("False"));
+    add_volume(&mut one, "Failed", "another");
+    assert_eq!(plan(&one).step, None);
+    add_volume(&mut one, "Failed", "12345678");
+    assert_eq!(plan(&one).step, Some(Step::DeleteVolume(0)));
+    one.volumes[0].metadata.deletion_timestamp = Some(Time(NOW.parse().unwrap()));
+    assert_eq!(plan(&one).step, None);
+    let mut succeeded = observed(&json!({}), &ended("True"));
+    add_volume(&mut succeeded, "Succeeded", "12345678");
+    assert_eq!(plan(&succeeded).step, None);
 }
 
 #[test]
@@ -241,6 +356,7 @@ fn template_has_no_identity_and_its_own_disks() {
         spec["domain"],
         json!({
             "firmware": {"bootloader": {"bios": {}}},
+            "chassis": {"asset": "a"},
             "devices": {"interfaces": [{"name": "one"}]},
         })
     );
@@ -258,6 +374,29 @@ fn template_has_no_identity_and_its_own_disks() {
             },
         }])
     );
+}
+
+/// A volume may name the claim of its data volume, or be a dump of the memory.
+#[test]
+fn disks_are_replaced_however_the_vm_names_them() {
+    let request = request(&json!({}), &Value::Null);
+    let mut vm = vm();
+    vm["spec"]["template"]["spec"]["volumes"] = json!([
+        {"name": "data", "persistentVolumeClaim": {"claimName": "a-data"}},
+        {"name": "dump", "memoryDump": {"claimName": "dump"}},
+    ]);
+    let template = render::template(&request, &vm, &backups()).unwrap();
+    let spec = &template["spec"]["virtualMachine"]["spec"];
+    assert_eq!(
+        spec["template"]["spec"]["volumes"],
+        json!([{"name": "data", "dataVolume": {"name": "${NAME}-data"}}])
+    );
+    let templates = spec["dataVolumeTemplates"].as_array().unwrap();
+    let names: Vec<_> = templates
+        .iter()
+        .map(|one| &one["metadata"]["name"])
+        .collect();
+    assert_eq!(names, ["${NAME}-data"]);
 }
 
 /// A script of the guest must not be read as references to parameters.

@@ -89,6 +89,9 @@ impl TestCluster {
     }
 }
 
+/// Only requests that fail get there.
+const DELETE_VOLUME: &str = "virt-controller/template-request/delete-volume";
+
 async fn with_importer() -> TestCluster {
     let cluster = with_storage().await;
     cluster.install_importer().await;
@@ -151,7 +154,7 @@ async fn template_of_a_running_vm_copies_its_disk() {
 
 #[tokio::test(start_paused = true)]
 async fn request_that_cannot_be_carried_out_leaves_nothing() {
-    let cluster = with_importer().await;
+    let mut cluster = with_importer().await;
     cluster.run_vm_on_a_disk().await;
     let other = json!({"virtualMachineRef": {"namespace": "other", "name": "a"}});
     cluster.request_template("r", other).await;
@@ -160,6 +163,7 @@ async fn request_that_cannot_be_carried_out_leaves_nothing() {
         .await;
     assert!(cluster.request_volumes().await.is_empty());
     // The importer fails.
+    cluster.crash_after(DELETE_VOLUME);
     cluster.request_template("failing", json!({})).await;
     cluster
         .wait_until("there is a data volume", async || {
@@ -173,17 +177,13 @@ async fn request_that_cannot_be_carried_out_leaves_nothing() {
         .wait_for_request_reason("failing", "TemplateNotPossible")
         .await;
     cluster.wait_for_no_snapshot().await;
-    let now = DeleteParams::default();
-    cluster
-        .template_requests()
-        .delete("failing", &now)
-        .await
-        .unwrap();
     cluster
         .wait_until("the data volume is gone", async || {
             cluster.request_volumes().await.is_empty()
         })
         .await;
+    assert!(!cluster.is_crash_pending());
+    cluster.template_requests().get("failing").await.unwrap();
     let template = cluster.templates().get_opt("golden").await.unwrap();
     assert!(template.is_none());
     cluster.end().await;
@@ -205,11 +205,67 @@ async fn request_is_deleted_after_its_time_and_the_template_stays() {
     cluster.end().await;
 }
 
+/// The template exists, and its disks still belong to the request.
+#[tokio::test(start_paused = true)]
+async fn deleted_request_leaves_the_disks_to_its_template() {
+    let mut cluster = with_importer().await;
+    cluster.run_vm_on_a_disk().await;
+    cluster.crash_and_stay_down_after("virt-controller/template-request/create-template");
+    cluster.request_template("r", json!({})).await;
+    cluster.fill_request_volume().await;
+    cluster
+        .wait_until("the controllers are down", async || {
+            !cluster.is_crash_pending()
+        })
+        .await;
+    let now = DeleteParams::default();
+    cluster.template_requests().delete("r", &now).await.unwrap();
+    cluster.start_controllers();
+    cluster
+        .wait_until("the request is gone", async || {
+            let request = cluster.template_requests().get_opt("r").await;
+            request.unwrap().is_none()
+        })
+        .await;
+    let template = cluster.templates().get("golden").await.unwrap();
+    let volumes = cluster.request_volumes().await;
+    let [volume] = &volumes[..] else {
+        panic!("not one data volume: {volumes:?}");
+    };
+    let volume = cluster.data_volumes().get(volume).await.unwrap();
+    let owners: Vec<_> = volume
+        .owner_references()
+        .iter()
+        .map(|one| &one.uid)
+        .collect();
+    assert_eq!(owners, [template.metadata.uid.as_ref().unwrap()]);
+    cluster.wait_for_no_snapshot().await;
+    cluster.end().await;
+}
+
+/// No guest is frozen, and no disk copied, for data volumes that nothing fills.
+#[tokio::test(start_paused = true)]
+async fn request_waits_for_an_importer() {
+    let cluster = with_storage().await;
+    cluster.run_vm_on_a_disk().await;
+    cluster.request_template("r", json!({})).await;
+    cluster
+        .wait_for_request_reason("r", "VMVolumeSnapshotsInvalid")
+        .await;
+    let snapshots = cluster.snapshots().list(&ListParams::default()).await;
+    assert!(snapshots.unwrap().items.is_empty());
+    cluster.install_importer().await;
+    cluster.fill_request_volume().await;
+    cluster.wait_for_request_reason("r", "TemplateReady").await;
+    cluster.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn template_requests_survive_a_crash_at_every_failpoint() {
     let mut cluster = with_importer().await;
     let own = |name: &&str| name.starts_with("virt-controller/template-request/");
-    for name in ::failpoints::NAMES.lines().filter(own) {
+    let all = ::failpoints::NAMES.lines().filter(own);
+    for name in all.filter(|name| *name != DELETE_VOLUME) {
         cluster.run_vm_on_a_disk().await;
         cluster.crash_after(name);
         let at_once = json!({"ttlSecondsAfterFinished": 0});

@@ -113,6 +113,41 @@ async fn file_of_an_export_is_saved_once_by_a_ticket() {
 }
 
 #[tokio::test]
+async fn page_gets_to_know_why_there_is_no_file() {
+    let environment = Environment::start(user()).await;
+    let url = export(&environment).await;
+    let key = environment.key().await;
+    let metadata = json!({"name": "export-token-copy", "namespace": "default"});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
+    // "other"
+    let other = json!({"data": {"token": "b3RoZXI="}});
+    environment.merge(&secret, other).await;
+    let failure = async |url: &str| {
+        let answer = ask(&environment, &key, url).await;
+        assert_eq!(answer.code, StatusCode::BAD_GATEWAY, "{}", answer.body);
+        answer.body["message"].as_str().unwrap().to_owned()
+    };
+    // More often than a user has places: a failure gives its place back.
+    for _ in 0..5 {
+        let message = failure(&url).await;
+        assert!(message.contains("answers 401"), "{message}");
+    }
+    let nowhere = "https://localhost:1/disk.img";
+    let volumes = json!([{"name": "root", "formats": [{"format": "raw", "url": nowhere}]}]);
+    let status = json!({"status": {"links": {"external": {"volumes": volumes}}}});
+    let export = json!({
+        "apiVersion": "export.kubevirt.io/v1", "kind": "VirtualMachineExport",
+        "metadata": {"name": "copy", "namespace": "default"},
+    });
+    environment.merge_status(&export, status).await;
+    let message = failure(nowhere).await;
+    assert!(message.contains("cannot be reached"), "{message}");
+    // It does not tell whether something listens there.
+    assert!(!message.contains("refused"), "{message}");
+    environment.api.stop.cancel();
+}
+
+#[tokio::test]
 async fn ticket_needs_a_key_and_a_link_of_the_export() {
     let environment = Environment::start(user()).await;
     let url = export(&environment).await;
