@@ -50,6 +50,18 @@ impl CopyError {
     }
 }
 
+/// How libvirt has copied the guest.
+#[derive(Debug)]
+struct Performed {
+    result: Result<Cookie, libvirt::Error>,
+    has_asked_to_switch: bool,
+}
+
+/// Whether the guest may go on in the other pod, though it was not copied as far as is known.
+fn is_unknown(error: &libvirt::Error, has_asked_to_switch: bool) -> bool {
+    has_asked_to_switch && error.is_closed()
+}
+
 /// The copy of a guest, in a task of its own.
 #[derive(Debug)]
 pub(super) struct Copying {
@@ -81,14 +93,31 @@ impl Copying {
             self.events.send(Event::CanSwitch).await.ok();
         }
         match self.perform(&mut peer, &cookie).await {
-            Ok((cookie, state)) => Ok(Copied {
-                id: plan.id.clone(),
-                peer,
-                migration: self.migration,
-                cookie,
-                state,
-            }),
-            Err(error) => {
+            Performed {
+                result: Ok(cookie),
+                has_asked_to_switch,
+            } => {
+                let state = if has_asked_to_switch {
+                    self.copy_state().await
+                } else {
+                    CopyState::All
+                };
+                Ok(Copied {
+                    id: plan.id.clone(),
+                    peer,
+                    migration: self.migration,
+                    cookie,
+                    state,
+                })
+            }
+            // The guest's task finds out when libvirt answers again; until then the other pod keeps what it has.
+            Performed {
+                result: Err(error),
+                has_asked_to_switch,
+            } if is_unknown(&error, has_asked_to_switch) => Err(error.into()),
+            Performed {
+                result: Err(error), ..
+            } => {
                 // First of all the guest goes on: the other pod may be unreachable.
                 let nothing = Cookie::default();
                 let confirmed = self
@@ -124,11 +153,7 @@ impl Copying {
     }
 
     /// Waits for the end of the copy, or for the switch to post-copy, and reports its progress.
-    async fn perform(
-        &self,
-        peer: &mut Peer,
-        cookie: &Cookie,
-    ) -> Result<(Cookie, CopyState), libvirt::Error> {
+    async fn perform(&self, peer: &mut Peer, cookie: &Cookie) -> Performed {
         let performed = self
             .connection
             .perform(&self.domain, &self.migration, cookie);
@@ -139,15 +164,10 @@ impl Copying {
         let mut has_asked_to_switch = false;
         loop {
             tokio::select! {
-                performed = &mut performed => {
-                    let cookie = performed?;
-                    let state = if has_asked_to_switch {
-                        self.copy_state().await
-                    } else {
-                        CopyState::All
-                    };
-                    return Ok((cookie, state));
-                }
+                result = &mut performed => return Performed {
+                    result,
+                    has_asked_to_switch,
+                },
                 () = self.cancelled.cancelled(), if !is_asked_to_end => {
                     is_asked_to_end = true;
                     self.abort().await;
@@ -239,5 +259,31 @@ fn progress(job: &Job) -> MigrationProgress {
         rate: job.rate,
         dirty_rate: pages.map(|(pages, bytes)| pages.saturating_mul(bytes)),
         downtime_ms: job.downtime_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Issue: the other pod ended a guest whose copy had been switched when libvirtd of the old pod ended.
+    #[test]
+    fn copy_is_taken_back_only_if_it_was_not_switched() {
+        let limited = || libvirt::Error::TimedOut {
+            procedure: "perform",
+            limit: Duration::ZERO,
+        };
+        for (error, has_asked, expected) in [
+            (libvirt::Error::Closed, true, true),
+            (libvirt::Error::Closed, false, false),
+            (limited(), true, false),
+            (limited(), false, false),
+        ] {
+            assert_eq!(
+                is_unknown(&error, has_asked),
+                expected,
+                "{error:?} {has_asked}"
+            );
+        }
     }
 }
