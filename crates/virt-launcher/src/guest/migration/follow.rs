@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use error_chain::error_chain;
+use launcher_channel::StopReason;
 use libvirt::{
     Connection, Cookie, Domain, DomainState, Migration, Outcome, PausedReason, RunningReason,
 };
@@ -18,6 +19,8 @@ use crate::guest::qmp;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The pause before the other launcher is asked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the other launcher is asked whether the guest has ended.
+const END_ATTEMPTS: u32 = 3;
 const QUERY: &str = "query-migrate";
 const BROKEN: &str =
     "the connection between the two QEMUs ended before all of the memory was copied";
@@ -28,6 +31,8 @@ pub(in crate::guest) enum FollowEnd {
     /// All of it is in the new pod.
     Complete,
     Broken(String),
+    /// The guest has ended by itself in the new pod.
+    Ended(StopReason),
     /// libvirtd or QEMU does not answer.
     Unknown,
 }
@@ -82,7 +87,12 @@ impl Follow {
         if let (FollowEnd::Complete, Some(migration)) = (&end, &migration) {
             self.confirm(migration, &cookie).await;
         }
-        end
+        match end {
+            FollowEnd::Broken(message) => end_there()
+                .await
+                .map_or(FollowEnd::Broken(message), FollowEnd::Ended),
+            end => end,
+        }
     }
 
     async fn confirm(&self, migration: &Migration, cookie: &Cookie) {
@@ -180,6 +190,34 @@ async fn ask(peer: Option<Peer>, finish: &Ask) -> Result<Cookie, PeerError> {
         None => Peer::connect().await?,
     };
     peer.ask_for_cookie(finish).await
+}
+
+/// Why the guest has ended in the new pod, if that was its own doing. Its launcher may learn of the end later than this
+/// one of that of the connection between the QEMUs.
+async fn end_there() -> Option<StopReason> {
+    for _ in 0..END_ATTEMPTS {
+        tokio::time::sleep(INTERVAL).await;
+        match ask_for_end().await {
+            Ok(Some(reason)) => return Some(reason).filter(|reason| is_of_guest(*reason)),
+            Ok(None) => {}
+            Err(error) => tracing::info!(
+                error = error_chain(&error),
+                "the other pod does not say whether the guest has ended"
+            ),
+        }
+    }
+    None
+}
+
+async fn ask_for_end() -> Result<Option<StopReason>, PeerError> {
+    Peer::connect().await?.ask_for_end().await
+}
+
+fn is_of_guest(reason: StopReason) -> bool {
+    matches!(
+        reason,
+        StopReason::Shutdown | StopReason::Panicked | StopReason::Watchdog
+    )
 }
 
 fn ticks() -> Interval {

@@ -163,7 +163,7 @@ impl Guest {
         visit.answer.send(answer).ok();
     }
 
-    async fn answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
+    pub(super) async fn answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
         match ask {
             Ask::Prepare {
                 id,
@@ -198,6 +198,10 @@ impl Guest {
                     .await;
                 Ok(Answer::Done)
             }
+            Ask::End => Ok(Answer::Ended(match self.store.phase() {
+                Some(Phase::Ended(reason)) => Some(reason),
+                _ => None,
+            })),
             Ask::Take { resume } => {
                 if !resume {
                     self.store.set_stays_paused(true)?;

@@ -3,7 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use launcher_channel::{FrameError, MAX_FRAME, MigrationSocket, read_frame, write_frame};
+use launcher_channel::{
+    FrameError, MAX_FRAME, MigrationSocket, StopReason, read_frame, write_frame,
+};
 use libvirt::Cookie;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
@@ -55,6 +57,8 @@ pub(super) enum Ask {
     },
     /// Nothing more comes: end the QEMU.
     Abandon,
+    /// Whether the guest, which ran before all of its memory was there, has ended.
+    End,
     /// The guest is given up: run it.
     Take { resume: bool },
 }
@@ -67,7 +71,7 @@ impl Ask {
                 post_copy: true, ..
             } => FOLLOW_LIMIT,
             Self::Finish { .. } => FINISH_LIMIT,
-            Self::Hold | Self::Abandon | Self::Take { .. } => LAST_STEP_LIMIT,
+            Self::Hold | Self::Abandon | Self::End | Self::Take { .. } => LAST_STEP_LIMIT,
         }
     }
 
@@ -108,6 +112,8 @@ impl Ask {
 pub(super) enum Answer {
     Cookie(WireCookie),
     Done,
+    /// How the guest has ended, if it has.
+    Ended(Option<StopReason>),
     Refused(String),
     /// The answer follows later.
     Busy,
@@ -175,14 +181,27 @@ impl Peer {
     pub(super) async fn ask_for_cookie(&mut self, ask: &Ask) -> Result<Cookie, PeerError> {
         match self.ask(ask).await? {
             Answer::Cookie(cookie) => Ok(cookie.decode()?),
-            Answer::Done | Answer::Refused(_) | Answer::Busy => Err(PeerError::Unexpected),
+            Answer::Done | Answer::Ended(_) | Answer::Refused(_) | Answer::Busy => {
+                Err(PeerError::Unexpected)
+            }
         }
     }
 
     pub(super) async fn command(&mut self, ask: &Ask) -> Result<(), PeerError> {
         match self.ask(ask).await? {
             Answer::Done => Ok(()),
-            Answer::Cookie(_) | Answer::Refused(_) | Answer::Busy => Err(PeerError::Unexpected),
+            Answer::Cookie(_) | Answer::Ended(_) | Answer::Refused(_) | Answer::Busy => {
+                Err(PeerError::Unexpected)
+            }
+        }
+    }
+
+    pub(super) async fn ask_for_end(&mut self) -> Result<Option<StopReason>, PeerError> {
+        match self.ask(&Ask::End).await? {
+            Answer::Ended(reason) => Ok(reason),
+            Answer::Cookie(_) | Answer::Done | Answer::Refused(_) | Answer::Busy => {
+                Err(PeerError::Unexpected)
+            }
         }
     }
 }

@@ -9,7 +9,7 @@
 //! may die meanwhile. In the new pod nothing else is asked of libvirt before the end: it would wait for that.
 
 use error_chain::error_chain;
-use launcher_channel::{DomainState, MigrationStage};
+use launcher_channel::{DomainState, MigrationStage, StopReason};
 use libvirt::{Connection, Cookie, Outcome, PausedReason};
 use tokio::sync::oneshot;
 
@@ -124,7 +124,6 @@ impl Guest {
         } else if let (Some(step), Some(phase)) = (step, self.store.phase())
             && let Some(stage) = stage(step, phase)
         {
-            self.migrations.stop();
             self.set_stage(stage);
             self.publish();
         }
@@ -247,7 +246,12 @@ impl Guest {
                 self.set_stage(MigrationStage::Failed(message));
                 self.observe().await
             }
-            (_, FollowEnd::Complete | FollowEnd::Unknown) => self.settle_migration().await,
+            (Some(MigrationStep::Switched), FollowEnd::Ended(reason)) => {
+                self.end_as_there(reason).await
+            }
+            (_, FollowEnd::Complete | FollowEnd::Ended(_) | FollowEnd::Unknown) => {
+                self.settle_migration().await
+            }
         };
         if let Err(error) = done {
             tracing::warn!(error = error_chain(&error), "failed to settle post-copy");
@@ -261,6 +265,17 @@ impl Guest {
         self.end_given_up().await;
         self.set_stage(MigrationStage::Done);
         tracing::info!("all of the guest is in the other pod");
+        Ok(())
+    }
+
+    /// The guest has ended by itself in the new pod: so have its VMI, and what is left of it here.
+    async fn end_as_there(&mut self, reason: StopReason) -> Result<(), Refusal> {
+        tracing::info!(?reason, "the guest has ended in the other pod");
+        let message = "the guest has ended in the new pod".to_owned();
+        self.set_stage(MigrationStage::Failed(message));
+        // Before the end of its QEMU, which would count as another reason.
+        self.apply(Status::Ended(reason)).await?;
+        self.end_given_up().await;
         Ok(())
     }
 
@@ -282,7 +297,8 @@ impl Guest {
 
 #[cfg(test)]
 mod tests {
-    use launcher_channel::StopReason;
+    use launcher_channel::GuestState;
+    use tempfile::TempDir;
     use tokio::sync::watch;
 
     use super::*;
@@ -298,19 +314,25 @@ mod tests {
         })
     }
 
-    /// Issue: a guest that came by post-copy could never migrate again.
-    #[tokio::test]
-    async fn guest_that_has_come_waits_for_no_launcher() {
+    /// A guest without a connection to libvirt.
+    fn guest_at(
+        step: MigrationStep,
+        phase: Phase,
+    ) -> (Guest, watch::Receiver<Option<GuestState>>, TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let paths = Paths::under(dir.path());
         let mut store = RecordStore::open(&paths.record()).unwrap();
         store.set_plan(plan()).unwrap();
-        store
-            .set_migration(record(MigrationStep::Following))
-            .unwrap();
-        store.advance(Phase::Started).unwrap();
-        let (sender, _states) = watch::channel(None);
-        let mut guest = Guest::new(parts(&paths, store, sender));
+        store.set_migration(record(step)).unwrap();
+        store.advance(phase).unwrap();
+        let (sender, states) = watch::channel(None);
+        (Guest::new(parts(&paths, store, sender)), states, dir)
+    }
+
+    /// Issue: a guest that came by post-copy could never migrate again.
+    #[tokio::test]
+    async fn guest_that_has_come_waits_for_no_launcher() {
+        let (mut guest, _states, _dir) = guest_at(MigrationStep::Following, Phase::Started);
         let waiting = guest.tasks.spawn(std::future::pending::<()>());
         guest.migrations.task = Some(waiting.abort_handle());
         guest.on_follow_end(FollowEnd::Complete).await;
@@ -320,19 +342,29 @@ mod tests {
         assert_eq!(report.stage, MigrationStage::Done);
     }
 
+    /// Issue: a guest that powered itself off in post-copy counted as lost, and was started again.
+    #[tokio::test(start_paused = true)]
+    async fn guest_that_has_ended_in_its_new_pod_has_ended() {
+        let ended = Phase::Ended(StopReason::Shutdown);
+        let (mut new, _states, _dir) = guest_at(MigrationStep::Following, ended);
+        let answer = new.answer(Ask::End).await;
+        assert!(
+            matches!(answer, Ok(Answer::Ended(Some(StopReason::Shutdown)))),
+            "{answer:?}"
+        );
+        let (mut old, states, _dir) = guest_at(MigrationStep::Switched, Phase::Started);
+        old.on_follow_end(FollowEnd::Ended(StopReason::Shutdown))
+            .await;
+        let state = states.borrow().clone().unwrap();
+        let ended = DomainState::Stopped(StopReason::Shutdown);
+        assert_eq!(state.domain, Some(ended));
+        assert!(old.store.is_given_up());
+    }
+
     /// Issue: the handler was told that the guest runs.
     #[tokio::test]
     async fn take_over_that_is_not_possible_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let paths = Paths::under(dir.path());
-        let mut store = RecordStore::open(&paths.record()).unwrap();
-        store.set_plan(plan()).unwrap();
-        store
-            .set_migration(record(MigrationStep::Incoming))
-            .unwrap();
-        store.advance(Phase::Receiving).unwrap();
-        let (sender, _states) = watch::channel(None);
-        let mut guest = Guest::new(parts(&paths, store, sender));
+        let (mut guest, _states, _dir) = guest_at(MigrationStep::Incoming, Phase::Receiving);
         guest.status = Some(Status::Startable);
         guest.migrations.holds = true;
         // There is no connection to libvirt.
