@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use error_chain::error_chain;
 use launcher_channel::{MigrationPlan, MigrationProgress};
-use libvirt::{Connection, Cookie, Domain, Job, Migration, Outcome};
+use libvirt::{Connection, Cookie, Domain, DomainState, Job, Migration, Outcome};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -50,16 +50,12 @@ impl CopyError {
     }
 }
 
-/// How libvirt has copied the guest.
-#[derive(Debug)]
-struct Performed {
-    result: Result<Cookie, libvirt::Error>,
-    has_asked_to_switch: bool,
-}
-
-/// Whether the guest may go on in the other pod, though it was not copied as far as is known.
-fn is_unknown(error: &libvirt::Error, has_asked_to_switch: bool) -> bool {
-    has_asked_to_switch && error.is_closed()
+/// How much was copied, after the switch was asked for. In doubt the guest does not go on here.
+fn state_after(found: &Result<DomainState, libvirt::Error>) -> CopyState {
+    match found {
+        Ok(state) if !post_copy::is_in(*state) => CopyState::All,
+        Ok(_) | Err(_) => CopyState::Switched,
+    }
 }
 
 /// The copy of a guest, in a task of its own.
@@ -93,31 +89,17 @@ impl Copying {
             self.events.send(Event::CanSwitch).await.ok();
         }
         match self.perform(&mut peer, &cookie).await {
-            Performed {
-                result: Ok(cookie),
-                has_asked_to_switch,
-            } => {
-                let state = if has_asked_to_switch {
-                    self.copy_state().await
-                } else {
-                    CopyState::All
-                };
-                Ok(Copied {
-                    id: plan.id.clone(),
-                    peer,
-                    migration: self.migration,
-                    cookie,
-                    state,
-                })
-            }
-            // The guest's task finds out when libvirt answers again; until then the other pod keeps what it has.
-            Performed {
-                result: Err(error),
-                has_asked_to_switch,
-            } if is_unknown(&error, has_asked_to_switch) => Err(error.into()),
-            Performed {
-                result: Err(error), ..
-            } => {
+            (Ok(cookie), state) => Ok(Copied {
+                id: plan.id.clone(),
+                peer,
+                migration: self.migration,
+                cookie,
+                state,
+            }),
+            // The other pod keeps what it has: the guest's task settles where the guest goes on, if need be when
+            // libvirt answers again.
+            (Err(error), CopyState::Switched) => Err(error.into()),
+            (Err(error), CopyState::All) => {
                 // First of all the guest goes on: the other pod may be unreachable.
                 let nothing = Cookie::default();
                 let confirmed = self
@@ -153,7 +135,11 @@ impl Copying {
     }
 
     /// Waits for the end of the copy, or for the switch to post-copy, and reports its progress.
-    async fn perform(&self, peer: &mut Peer, cookie: &Cookie) -> Performed {
+    async fn perform(
+        &self,
+        peer: &mut Peer,
+        cookie: &Cookie,
+    ) -> (Result<Cookie, libvirt::Error>, CopyState) {
         let performed = self
             .connection
             .perform(&self.domain, &self.migration, cookie);
@@ -164,10 +150,14 @@ impl Copying {
         let mut has_asked_to_switch = false;
         loop {
             tokio::select! {
-                result = &mut performed => return Performed {
-                    result,
-                    has_asked_to_switch,
-                },
+                result = &mut performed => {
+                    let state = if has_asked_to_switch {
+                        self.copy_state().await
+                    } else {
+                        CopyState::All
+                    };
+                    return (result, state);
+                }
                 () = self.cancelled.cancelled(), if !is_asked_to_end => {
                     is_asked_to_end = true;
                     self.abort().await;
@@ -211,19 +201,15 @@ impl Copying {
         }
     }
 
-    /// How much was copied, after the switch was asked for. In doubt the guest does not go on here.
     async fn copy_state(&self) -> CopyState {
-        match self.connection.state(&self.domain).await {
-            Ok(state) if !post_copy::is_in(state) => CopyState::All,
-            Ok(_) => CopyState::Switched,
-            Err(error) => {
-                tracing::warn!(
-                    error = error_chain(&error),
-                    "whether the copy was switched to post-copy is unknown"
-                );
-                CopyState::Switched
-            }
+        let found = self.connection.state(&self.domain).await;
+        if let Err(error) = &found {
+            tracing::warn!(
+                error = error_chain(error),
+                "whether the copy was switched to post-copy is unknown"
+            );
         }
+        state_after(&found)
     }
 
     async fn abort(&self) {
@@ -264,26 +250,25 @@ fn progress(job: &Job) -> MigrationProgress {
 
 #[cfg(test)]
 mod tests {
+    use libvirt::{PausedReason, RunningReason};
+
     use super::*;
 
     /// Issue: the other pod ended a guest whose copy had been switched when libvirtd of the old pod ended.
     #[test]
     fn copy_is_taken_back_only_if_it_was_not_switched() {
-        let limited = || libvirt::Error::TimedOut {
-            procedure: "perform",
-            limit: Duration::ZERO,
-        };
-        for (error, has_asked, expected) in [
-            (libvirt::Error::Closed, true, true),
-            (libvirt::Error::Closed, false, false),
-            (limited(), true, false),
-            (limited(), false, false),
+        use DomainState::{Paused, Running};
+        for (found, expected) in [
+            (Ok(Running(RunningReason::Other)), CopyState::All),
+            (Ok(Paused(PausedReason::Migration)), CopyState::All),
+            (Ok(Paused(PausedReason::Postcopy)), CopyState::Switched),
+            (
+                Ok(Paused(PausedReason::PostcopyFailed)),
+                CopyState::Switched,
+            ),
+            (Err(libvirt::Error::Closed), CopyState::Switched),
         ] {
-            assert_eq!(
-                is_unknown(&error, has_asked),
-                expected,
-                "{error:?} {has_asked}"
-            );
+            assert_eq!(state_after(&found), expected, "{found:?}");
         }
     }
 }

@@ -21,7 +21,8 @@ impl Guest {
     /// Takes links down whose binding wants that, once the guest runs here: one that is paused would see nothing.
     pub(in crate::guest) async fn refresh_links(&mut self) {
         let is_running = self.status == Some(Status::Alive(DomainState::Running));
-        if !is_running || !self.store.refreshes_links() {
+        // libvirt would wait for the end of a further move, and that pod refreshes them as well.
+        if !is_running || self.store.is_moving() || !self.store.refreshes_links() {
             return;
         }
         let Some(record) = self.store.record() else {
@@ -47,6 +48,9 @@ impl Guest {
     }
 
     pub(super) async fn raise_links(&mut self, names: &[String]) {
+        if self.store.is_moving() || self.store.is_given_up() {
+            return;
+        }
         if let Err(refusal) = self.set_to(names, InterfaceLink::Up).await {
             let error = error_chain(&refusal);
             tracing::warn!(error, "failed to set links up after a migration");
