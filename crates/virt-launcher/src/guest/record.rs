@@ -192,9 +192,7 @@ impl RecordStore {
         match &mut self.record {
             Some(record) if record.migration != migration => {
                 record.migration = migration;
-                self.save()?;
-                failpoints::after("virt-launcher/record/migration");
-                Ok(())
+                self.save_migration()
             }
             _ => Ok(()),
         }
@@ -210,9 +208,7 @@ impl RecordStore {
             Some(migration) if migration.step != MigrationStep::Arrived => {
                 migration.step = MigrationStep::Arrived;
                 record.refreshes_links = refreshes;
-                self.save()?;
-                failpoints::after("virt-launcher/record/migration");
-                Ok(())
+                self.save_migration()
             }
             _ => Ok(()),
         }
@@ -325,6 +321,12 @@ impl RecordStore {
         self.save()?;
         failpoints::after("virt-launcher/record/failed-start");
         Ok(count)
+    }
+
+    fn save_migration(&self) -> io::Result<()> {
+        self.save()?;
+        failpoints::after("virt-launcher/record/migration");
+        Ok(())
     }
 
     fn save(&self) -> io::Result<()> {

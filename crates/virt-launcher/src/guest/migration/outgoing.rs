@@ -290,6 +290,8 @@ impl Guest {
                         let message = "the launcher or libvirt was restarted during the copy";
                         report.stage = MigrationStage::Failed(message.to_owned());
                     }
+                    // An earlier move to this pod may have left it to be done.
+                    Box::pin(self.refresh_links()).await;
                     Ok(())
                 }
             },
