@@ -223,9 +223,10 @@ impl RecordStore {
 
     /// Records that the links were taken down.
     pub(crate) fn set_links_refreshed(&mut self) -> io::Result<()> {
-        if let Some(record) = &mut self.record {
-            record.refreshes_links = false;
-        }
+        let Some(record) = &mut self.record else {
+            return Ok(());
+        };
+        record.refreshes_links = false;
         self.save()
     }
 
