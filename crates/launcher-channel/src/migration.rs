@@ -31,6 +31,10 @@ pub struct MigrationReport {
     /// The copy can be switched to post-copy. Only then the launcher knows the request for it.
     #[serde(default)]
     pub can_switch: bool,
+    /// The request to switch is not to be made, or not again: it was accepted, or the guest's user has paused the
+    /// guest, which is copied without post-copy while it is paused.
+    #[serde(default)]
+    pub needs_no_switch: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -49,8 +49,8 @@ pub struct GuestPlan {
     /// Sidecars that may change the seed and the domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
-    /// Interfaces whose links go down when the guest has come from another pod. The handler sets them up again,
-    /// whereupon the guest asks for its addresses.
+    /// Interfaces whose links go down for a moment when the guest has come from another pod, whereupon it asks for its
+    /// addresses. The launcher sets them up again; the handler does if the launcher could not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refreshed_links: Vec<String>,
     /// A directory with the saved state of the guest, from which it goes on instead of booting. That state is

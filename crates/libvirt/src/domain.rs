@@ -78,7 +78,7 @@ impl Domain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DomainState {
     NoState,
-    Running,
+    Running(RunningReason),
     Blocked,
     Paused(PausedReason),
     ShuttingDown,
@@ -92,7 +92,7 @@ impl DomainState {
     pub(crate) fn decode(state: i32, reason: i32) -> Self {
         match state {
             0 => Self::NoState,
-            1 => Self::Running,
+            1 => Self::Running(RunningReason::decode(reason)),
             2 => Self::Blocked,
             3 => Self::Paused(PausedReason::decode(reason)),
             4 => Self::ShuttingDown,
@@ -100,6 +100,29 @@ impl DomainState {
             6 => Self::Crashed,
             7 => Self::Suspended,
             other => Self::Unknown(other),
+        }
+    }
+}
+
+/// What tells the end of a migration; all other reasons are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunningReason {
+    Other,
+    /// All of the domain has come from another host.
+    Migrated,
+    /// The rest of its memory follows.
+    Postcopy,
+    /// The rest of its memory cannot follow any more.
+    PostcopyFailed,
+}
+
+impl RunningReason {
+    fn decode(reason: i32) -> Self {
+        match reason {
+            2 => Self::Migrated,
+            10 => Self::Postcopy,
+            11 => Self::PostcopyFailed,
+            _ => Self::Other,
         }
     }
 }
@@ -180,6 +203,22 @@ impl ShutoffReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn running_domain_says_how_its_migration_ended() {
+        use RunningReason::{Migrated, Other, Postcopy, PostcopyFailed};
+        for (reason, expected) in [
+            (1, Other),
+            (2, Migrated),
+            (5, Other),
+            (10, Postcopy),
+            (11, PostcopyFailed),
+            (99, Other),
+        ] {
+            let found = DomainState::decode(1, reason);
+            assert_eq!(found, DomainState::Running(expected), "{reason}");
+        }
+    }
 
     #[test]
     fn uuid_is_written_as_parsed() {

@@ -33,7 +33,7 @@ mod tests;
 pub use backup::{DiskJob, JobPhase};
 pub use calls::{DomainCapabilitiesQuery, Screenshot, StartMode};
 pub use connection::{Connection, Driver, attach};
-pub use domain::{Domain, DomainState, DomainUuid, PausedReason, ShutoffReason};
+pub use domain::{Domain, DomainState, DomainUuid, PausedReason, RunningReason, ShutoffReason};
 pub use error::{Error, ErrorCode, ProtocolError, RemoteError};
 pub use event::{AgentState, Event, EventKind, Events, Lifecycle};
 pub use frame::MAX_FRAME;

@@ -77,12 +77,13 @@ pub struct MigrationParameters {
     pub destination_xml: Option<String>,
     /// The disks to copy, by their device names.
     pub disks: Vec<String>,
-    /// At most that many MiB a second.
+    /// At most that many MiB a second, also after a switch to post-copy.
     pub bandwidth_mib: Option<u64>,
 }
 
 impl MigrationParameters {
-    fn encode(&self, mut to: Encoder) -> Encoder {
+    /// libvirt limits the time before and after a switch to post-copy each by a parameter of its own.
+    fn encode(&self, mut to: Encoder, post_copy: bool) -> Encoder {
         let texts = [
             ("migrate_uri", &self.uri),
             ("disks_uri", &self.disks_uri),
@@ -98,13 +99,18 @@ impl MigrationParameters {
                     .map(|disk| ("migrate_disks", disk.as_str())),
             )
             .collect();
-        let count = texts.len() + usize::from(self.bandwidth_mib.is_some());
+        let limits = ["bandwidth", "bandwidth.postcopy"];
+        let limits = &limits[..if post_copy { 2 } else { 1 }];
+        let numbers = limits
+            .iter()
+            .filter_map(|name| Some((*name, self.bandwidth_mib?)));
+        let count = texts.len() + numbers.clone().count();
         to = to.u32(u32::try_from(count).unwrap_or(u32::MAX));
         for (name, value) in texts {
             to = to.string(name).i32(Kind::STRING).string(value);
         }
-        if let Some(bandwidth) = self.bandwidth_mib {
-            to = to.string("bandwidth").i32(Kind::ULLONG).u64(bandwidth);
+        for (name, value) in numbers {
+            to = to.string(name).i32(Kind::ULLONG).u64(value);
         }
         to
     }
@@ -245,6 +251,12 @@ pub struct Migration {
     pub parameters: MigrationParameters,
 }
 
+impl Migration {
+    fn encode_parameters(&self, to: Encoder) -> Encoder {
+        self.parameters.encode(to, self.flags.post_copy)
+    }
+}
+
 impl Connection {
     /// At the source: the XML for the target.
     pub async fn begin(
@@ -253,8 +265,7 @@ impl Connection {
         with: &Migration,
     ) -> Result<(String, Cookie), Error> {
         let arguments = with
-            .parameters
-            .encode(domain.encode(Encoder::new()))
+            .encode_parameters(domain.encode(Encoder::new()))
             .u32(with.flags.bits());
         let call = Call::new(procedure::DOMAIN_MIGRATE_BEGIN3_PARAMS, arguments);
         let reply = self.call(call).await?;
@@ -264,8 +275,7 @@ impl Connection {
     /// At the target: starts a QEMU that waits for the guest.
     pub async fn prepare(&self, with: &Migration, cookie: &Cookie) -> Result<Cookie, Error> {
         let arguments = with
-            .parameters
-            .encode(Encoder::new())
+            .encode_parameters(Encoder::new())
             .opaque(&cookie.0)
             .u32(with.flags.bits());
         let call = Call::new(procedure::DOMAIN_MIGRATE_PREPARE3_PARAMS, arguments);
@@ -281,8 +291,7 @@ impl Connection {
         cookie: &Cookie,
     ) -> Result<Cookie, Error> {
         let arguments = with
-            .parameters
-            .encode(domain.encode(Encoder::new()).optional_string(None))
+            .encode_parameters(domain.encode(Encoder::new()).optional_string(None))
             .opaque(&cookie.0)
             .u32(with.flags.bits());
         let call = Call::new(procedure::DOMAIN_MIGRATE_PERFORM3_PARAMS, arguments);
@@ -299,8 +308,7 @@ impl Connection {
         outcome: Outcome,
     ) -> Result<(Domain, Cookie), Error> {
         let arguments = with
-            .parameters
-            .encode(Encoder::new())
+            .encode_parameters(Encoder::new())
             .opaque(&cookie.0)
             .u32(with.flags.finish_bits(outcome))
             .i32(outcome.number());
@@ -322,8 +330,7 @@ impl Connection {
         outcome: Outcome,
     ) -> Result<(), Error> {
         let arguments = with
-            .parameters
-            .encode(domain.encode(Encoder::new()))
+            .encode_parameters(domain.encode(Encoder::new()))
             .opaque(&cookie.0)
             .u32(with.flags.bits())
             .i32(outcome.number());
@@ -440,21 +447,28 @@ mod tests {
             bandwidth_mib: Some(3),
             ..MigrationParameters::default()
         };
-        let body = parameters.encode(Encoder::new()).finish();
-        let mut from = Decoder::new(&body);
-        assert_eq!(from.u32(), Ok(4));
-        for (name, value) in [
-            ("migrate_uri", "unix:///a"),
-            ("migrate_disks", "vda"),
-            ("migrate_disks", "vdb"),
+        for (post_copy, limits) in [
+            (false, &["bandwidth"][..]),
+            (true, &["bandwidth", "bandwidth.postcopy"][..]),
         ] {
-            assert_eq!(from.string().unwrap(), name);
-            assert_eq!(from.i32(), Ok(7));
-            assert_eq!(from.string().unwrap(), value);
+            let body = parameters.encode(Encoder::new(), post_copy).finish();
+            let mut from = Decoder::new(&body);
+            assert_eq!(from.u32(), Ok(if post_copy { 5 } else { 4 }));
+            for (name, value) in [
+                ("migrate_uri", "unix:///a"),
+                ("migrate_disks", "vda"),
+                ("migrate_disks", "vdb"),
+            ] {
+                assert_eq!(from.string().unwrap(), name);
+                assert_eq!(from.i32(), Ok(7));
+                assert_eq!(from.string().unwrap(), value);
+            }
+            for limit in limits {
+                assert_eq!(from.string().unwrap(), *limit);
+                assert_eq!((from.i32(), from.u64()), (Ok(4), Ok(3)));
+            }
+            assert_eq!(from.finish(), Ok(()));
         }
-        assert_eq!(from.string().unwrap(), "bandwidth");
-        assert_eq!((from.i32(), from.u64()), (Ok(4), Ok(3)));
-        assert_eq!(from.finish(), Ok(()));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use kube::Api;
 use kubevirt_api::{
     VirtualMachineInstance, migration::VirtualMachineInstanceMigrationState as State,
 };
-use launcher_channel::{MigrationPlan, Request};
+use launcher_channel::{DomainState, MigrationPlan, Request};
 use reconcile::{Key, Requeue};
 use serde_json::{Value, json};
 use serving::Target;
@@ -76,7 +76,7 @@ impl Guests {
             is_known: link.state.is_some(),
             stage: report.map(|report| &report.stage),
             overrun: pace.overrun.as_deref(),
-            due: pace.due,
+            due: pace.due.of(report),
         });
         if let Some(step) = step {
             tracing::info!(migration = uid, ?step, "next step of a migration");
@@ -280,6 +280,10 @@ impl Guests {
             Outcome::Failed(message) => {
                 published["failed"] = json!(true);
                 published["failureReason"] = json!(message);
+                // Post-copy may have broken before its beginning was published.
+                if guest.is_lost() {
+                    published["mode"] = json!("PostCopy");
+                }
             }
             Outcome::Aborted => {
                 published["failed"] = json!(true);
@@ -326,4 +330,13 @@ struct Migrating<'a> {
     vmi: &'a Arc<VirtualMachineInstance>,
     state: &'a State,
     uid: &'a str,
+}
+
+impl Migrating<'_> {
+    /// Whether the guest's memory was in two pods, and cannot come together any more.
+    fn is_lost(&self) -> bool {
+        let link = self.entry.session.link();
+        let domain = link.state.as_ref().and_then(|state| state.domain);
+        domain == Some(DomainState::PausedPostcopyFailed)
+    }
 }

@@ -118,6 +118,7 @@ impl Launcher {
         let report = MigrationReport {
             id: ID.to_owned(),
             can_switch: stage == Stage::Copying,
+            needs_no_switch: false,
             stage,
             progress: Some(MigrationProgress {
                 total_bytes: Some(1),
@@ -439,7 +440,13 @@ impl Cluster {
     fn is_true(&self, vmi: &Value) -> bool {
         let state = &vmi["status"]["migrationState"];
         if self.is_lost {
-            return vmi["status"]["phase"] == "Failed";
+            let has_failed = vmi["status"]["phase"] == "Failed";
+            // Events and users learn from the mode that the guest did not stay in its old pod.
+            assert!(
+                !has_failed || state["completed"] != true || state["mode"] == "PostCopy",
+                "lost without post-copy: {state:#}"
+            );
+            return has_failed;
         }
         let place = self.places.iter().find(|one| one.launcher.is_running());
         let Some(place) = place.filter(|_| state["completed"] == true) else {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kubevirt_api::{migration::VmimConfigurationOptions, quantity::Amount};
-use launcher_channel::MigrationProgress;
+use launcher_channel::{MigrationProgress, MigrationReport};
 use tokio::time::Instant;
 
 /// Seconds per GiB, unless the configuration sets another value.
@@ -36,6 +36,16 @@ pub(super) enum Due {
     Nothing,
     /// The switch to post-copy.
     PostCopy,
+}
+
+impl Due {
+    /// What is to be asked of the launcher with this report.
+    pub(super) fn of(self, report: Option<&MigrationReport>) -> Self {
+        match report {
+            Some(report) if report.needs_no_switch => Self::Nothing,
+            _ => self,
+        }
+    }
 }
 
 /// Whether the settings allow post-copy at all.
@@ -79,9 +89,11 @@ pub(super) fn bandwidth_mib(written: Option<&VmimConfigurationOptions>) -> Optio
 #[derive(Debug, Clone)]
 pub(super) struct Watch {
     began: Instant,
-    /// The fewest bytes that were left, and since when.
-    least: Option<u64>,
-    since: Instant,
+    /// The bytes that were left at last.
+    remaining: Option<u64>,
+    /// When fewer bytes were left than before. A guest that writes much has its memory copied again and again, so it
+    /// is the step that counts, and not the least ever.
+    progressed: Instant,
     overrun: Option<String>,
     is_switch_due: bool,
 }
@@ -90,8 +102,8 @@ impl Watch {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             began: now,
-            least: None,
-            since: now,
+            remaining: None,
+            progressed: now,
             overrun: None,
             is_switch_due: false,
         }
@@ -114,11 +126,11 @@ impl Watch {
         now: Instant,
     ) -> Option<&str> {
         let remaining = progress.and_then(|progress| progress.remaining_bytes);
-        if let Some(remaining) = remaining
-            && self.least.is_none_or(|least| remaining < least)
-        {
-            self.least = Some(remaining);
-            self.since = now;
+        if let Some(remaining) = remaining {
+            if self.remaining.is_none_or(|before| remaining < before) {
+                self.progressed = now;
+            }
+            self.remaining = Some(remaining);
         }
         let is_late = limits.at_completion == AtCompletion::Switch
             && self
@@ -137,7 +149,7 @@ impl Watch {
         progress: Option<&MigrationProgress>,
         now: Instant,
     ) -> Option<String> {
-        let stalled = now.duration_since(self.since);
+        let stalled = now.duration_since(self.progressed);
         if !limits.progress.is_zero() && stalled >= limits.progress {
             let seconds = limits.progress.as_secs();
             return Some(format!(
@@ -195,6 +207,7 @@ struct Time {
 
 #[cfg(test)]
 mod tests {
+    use launcher_channel::MigrationStage;
     use serde_json::json;
 
     use super::*;
@@ -235,6 +248,26 @@ mod tests {
         // Without any report, too.
         let mut silent = Watch::new(start);
         assert!(silent.observe(limits, None, at(150)).is_some());
+    }
+
+    /// Issue: a guest that writes faster than it is copied was cancelled before it could be switched.
+    #[test]
+    fn copy_of_a_busy_guest_lasts_until_its_time_is_over() {
+        let limits = Limits::of(None, AtCompletion::Switch);
+        let start = Instant::now();
+        let mut watch = Watch::new(start);
+        for seconds in 1..300 {
+            // All of its memory is copied every ten seconds, and is never less than it was at first.
+            let remaining = 100 + 10 * (10 - seconds % 10) + seconds;
+            let now = start + Duration::from_secs(seconds);
+            let found = watch.observe(limits, Some(&progress(seconds, remaining)), now);
+            assert_eq!(found, None, "{seconds}");
+            assert_eq!(watch.due(), Due::Nothing, "{seconds}");
+        }
+        let now = start + Duration::from_secs(300);
+        let found = watch.observe(limits, Some(&progress(300, 500)), now);
+        assert_eq!(found, None);
+        assert_eq!(watch.due(), Due::PostCopy);
     }
 
     #[test]
@@ -284,6 +317,26 @@ mod tests {
                 .observe(limits, Some(&progress(151, 5)), late)
                 .is_some()
         );
+    }
+
+    /// Issue: the launcher was asked each second, and a guest that its user had paused for nothing.
+    #[test]
+    fn switch_is_asked_for_until_the_launcher_says_enough() {
+        let report = |needs_no_switch| MigrationReport {
+            id: "m".to_owned(),
+            stage: MigrationStage::Copying,
+            progress: None,
+            can_switch: true,
+            needs_no_switch,
+        };
+        for (due, report, expected) in [
+            (Due::PostCopy, None, Due::PostCopy),
+            (Due::PostCopy, Some(report(false)), Due::PostCopy),
+            (Due::PostCopy, Some(report(true)), Due::Nothing),
+            (Due::Nothing, Some(report(false)), Due::Nothing),
+        ] {
+            assert_eq!(due.of(report.as_ref()), expected, "{due:?} {report:?}");
+        }
     }
 
     #[test]

@@ -417,6 +417,7 @@ mod tests {
                 stage,
                 progress: None,
                 can_switch: false,
+                needs_no_switch: false,
             };
             let found = awaits_take_over(&vmi, Some(&report));
             assert_eq!(found, expected, "{node} {state} {report:?}");

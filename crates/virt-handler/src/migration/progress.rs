@@ -121,6 +121,7 @@ mod tests {
                 ..MigrationProgress::default()
             }),
             can_switch: false,
+            needs_no_switch: false,
         }
     }
 

@@ -318,7 +318,7 @@ mod tests {
             (DomainState::Paused(PausedReason::StartingUp), true),
             (DomainState::Paused(PausedReason::IoError), false),
             (DomainState::Paused(PausedReason::Crashed), false),
-            (DomainState::Running, false),
+            (DomainState::Running(libvirt::RunningReason::Other), false),
             (DomainState::ShuttingDown, false),
         ] {
             assert_eq!(is_silent(Ok(state)), expected, "{state:?}");

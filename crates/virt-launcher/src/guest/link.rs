@@ -76,7 +76,10 @@ impl Guest {
     /// Queries the guest, and ends what a migration has left behind.
     async fn adopt(&mut self) -> Result<(), Refusal> {
         self.observe().await?;
-        self.end_leftovers().await;
+        // In post-copy its query would wait for the end of it.
+        if !self.store.is_following() {
+            self.end_leftovers().await;
+        }
         Box::pin(self.settle_migration()).await
     }
 

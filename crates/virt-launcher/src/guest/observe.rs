@@ -60,7 +60,9 @@ impl Guest {
         let status = self.faults.refine(classify(phase, observed));
         let step = self.store.migration_step();
         let status = migration::seen(status, step, self.migrations.memory());
-        if self.faults.needs_disk_errors(status) {
+        // These queries would wait for the end of post-copy.
+        let answers = !self.store.is_following();
+        if answers && self.faults.needs_disk_errors(status) {
             match connection.disk_errors(&domain).await {
                 Ok(messages) => self.faults.set_disk_errors(&messages),
                 Err(error) => tracing::info!(
@@ -69,7 +71,7 @@ impl Guest {
                 ),
             }
         }
-        if matches!(status, Status::Alive(_)) {
+        if answers && matches!(status, Status::Alive(_)) {
             self.read_domain_xml(&connection, &domain).await?;
         }
         self.apply(status).await
@@ -154,7 +156,10 @@ impl Guest {
                     self.store.advance(Phase::Started)?;
                 }
                 self.record_qemu_pid()?;
-                let storage = if state == DomainState::PausedByIoError {
+                // libvirt does not resume a guest in post-copy.
+                let is_retried =
+                    state == DomainState::PausedByIoError && !self.store.is_following();
+                let storage = if is_retried {
                     Storage::Failed
                 } else {
                     Storage::Works
@@ -210,7 +215,7 @@ impl Guest {
             domain,
             machine: self.machine.clone(),
             shutting_down: alive && self.shutdown.is_some(),
-            migration: self.migrations.report().cloned().map(Box::new),
+            migration: self.migration_report().map(Box::new),
             dump: self.dumps.report().filter(|_| alive).cloned().map(Box::new),
             backup: self
                 .backups

@@ -24,6 +24,9 @@ pub(crate) struct Record {
     pub(crate) ending: Ending,
     #[serde(default)]
     pub(crate) migration: Option<MigrationRecord>,
+    /// The guest has come from another pod, and its links were not taken down for it yet.
+    #[serde(default)]
+    pub(crate) refreshes_links: bool,
     /// The last memory dump that has ended.
     #[serde(default)]
     pub(crate) dump: Option<DumpReport>,
@@ -121,6 +124,7 @@ impl RecordStore {
             qemu: None,
             ending: Ending::default(),
             migration: None,
+            refreshes_links: false,
             dump: None,
             backup: None,
         });
@@ -188,12 +192,42 @@ impl RecordStore {
         match &mut self.record {
             Some(record) if record.migration != migration => {
                 record.migration = migration;
-                self.save()?;
-                failpoints::after("virt-launcher/record/migration");
-                Ok(())
+                self.save_migration()
             }
             _ => Ok(()),
         }
+    }
+
+    /// Records that the guest has come here; the first time also that its links are to be refreshed.
+    pub(crate) fn arrive(&mut self) -> io::Result<()> {
+        let Some(record) = &mut self.record else {
+            return Ok(());
+        };
+        let refreshes = !record.plan.refreshed_links.is_empty();
+        match &mut record.migration {
+            Some(migration) if migration.step != MigrationStep::Arrived => {
+                migration.step = MigrationStep::Arrived;
+                record.refreshes_links = refreshes;
+                self.save_migration()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether links are to be taken down for a moment.
+    pub(crate) fn refreshes_links(&self) -> bool {
+        self.record
+            .as_ref()
+            .is_some_and(|record| record.refreshes_links)
+    }
+
+    /// Records that the links were taken down.
+    pub(crate) fn set_links_refreshed(&mut self) -> io::Result<()> {
+        let Some(record) = &mut self.record else {
+            return Ok(());
+        };
+        record.refreshes_links = false;
+        self.save()
     }
 
     /// Records a memory dump that has ended.
@@ -253,6 +287,11 @@ impl RecordStore {
         }))
     }
 
+    /// Whether the guest runs here before all of its memory is here. libvirt admits no query of its QEMU meanwhile.
+    pub(crate) fn is_following(&self) -> bool {
+        self.migration_step() == Some(MigrationStep::Following)
+    }
+
     /// Whether the guest was given up to another pod.
     pub(crate) fn is_given_up(&self) -> bool {
         let step = self.migration_step();
@@ -283,6 +322,12 @@ impl RecordStore {
         self.save()?;
         failpoints::after("virt-launcher/record/failed-start");
         Ok(count)
+    }
+
+    fn save_migration(&self) -> io::Result<()> {
+        self.save()?;
+        failpoints::after("virt-launcher/record/migration");
+        Ok(())
     }
 
     fn save(&self) -> io::Result<()> {
@@ -390,6 +435,36 @@ mod tests {
             .set_migration(record(MigrationStep::Following))
             .unwrap();
         assert!(!store.is_given_up() && !store.is_receiving() && !store.is_moving());
+    }
+
+    /// Issue: a launcher that was killed right after the arrival forgot the links.
+    #[test]
+    fn links_are_to_be_refreshed_from_the_arrival_until_it_is_done() {
+        for (links, expected) in [(vec!["lan".to_owned()], true), (Vec::new(), false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("guest.json");
+            let mut store = RecordStore::open(&path).unwrap();
+            let refreshed = GuestPlan {
+                refreshed_links: links,
+                ..plan("a")
+            };
+            store.set_plan(refreshed).unwrap();
+            let incoming = MigrationRecord {
+                id: "m".to_owned(),
+                step: MigrationStep::Following,
+                stays_paused: false,
+            };
+            store.set_migration(Some(incoming)).unwrap();
+            assert!(!store.refreshes_links());
+            store.arrive().unwrap();
+            let mut store = RecordStore::open(&path).unwrap();
+            assert_eq!(store.migration_step(), Some(MigrationStep::Arrived));
+            assert_eq!(store.refreshes_links(), expected);
+            store.set_links_refreshed().unwrap();
+            // The request to run the guest may be repeated.
+            store.arrive().unwrap();
+            assert!(!RecordStore::open(&path).unwrap().refreshes_links());
+        }
     }
 
     #[test]

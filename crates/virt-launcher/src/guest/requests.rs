@@ -128,7 +128,13 @@ impl Guest {
                 Ok(self.store.set_stays_paused(false)?)
             }
             Some(Status::Alive(DomainState::Running)) => Ok(()),
-            Some(Status::Alive(_)) => self.call(async |to, domain| to.resume(domain).await).await,
+            Some(Status::Alive(_)) => {
+                self.call(async |to, domain| to.resume(domain).await)
+                    .await?;
+                // It may have come paused from another pod.
+                Box::pin(self.refresh_links()).await;
+                Ok(())
+            }
             _ => Err(Refusal::NotRunning),
         }
     }

@@ -40,7 +40,7 @@ pub(crate) fn classify(phase: Phase, observed: Option<libvirt::DomainState>) -> 
         Phase::Planned | Phase::Received | Phase::Resuming | Phase::Started => {}
     }
     match observed {
-        Some(Observed::Running | Observed::Blocked | Observed::ShuttingDown) => {
+        Some(Observed::Running(_) | Observed::Blocked | Observed::ShuttingDown) => {
             Status::Alive(DomainState::Running)
         }
         // Paused until the other pod has given it up.
@@ -100,7 +100,7 @@ fn stop_reason(reason: Option<ShutoffReason>) -> StopReason {
 
 #[cfg(test)]
 mod tests {
-    use libvirt::DomainState as Observed;
+    use libvirt::{DomainState as Observed, RunningReason};
 
     use super::*;
 
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn guest_that_has_not_arrived_does_not_count_as_alive() {
-        let running = Some(Observed::Running);
+        let running = Some(Observed::Running(RunningReason::Other));
         assert_eq!(classify(Phase::Receiving, running), Status::Startable);
         let paused = Some(Observed::Paused(PausedReason::User));
         let received = classify(Phase::Received, paused);
@@ -172,7 +172,7 @@ mod tests {
         let shutoff = REASONS.map(|reason| Some(Observed::Shutoff(reason)));
         let alive = [
             Some(Observed::Paused(PausedReason::User)),
-            Some(Observed::Running),
+            Some(Observed::Running(RunningReason::Other)),
             None,
         ];
         for observed in shutoff.into_iter().chain(alive) {
@@ -195,7 +195,8 @@ mod tests {
                 );
             }
         };
-        check(Observed::Running, DomainState::Running);
+        let running = Observed::Running(RunningReason::Other);
+        check(running, DomainState::Running);
         check(
             Observed::Paused(PausedReason::User),
             DomainState::PausedByUser,

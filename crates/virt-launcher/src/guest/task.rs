@@ -253,6 +253,7 @@ impl Guest {
         if let Err(error) = resumed {
             tracing::warn!(error = error_chain(&error), "failed to resume the guest");
         }
+        Box::pin(self.refresh_links()).await;
     }
 
     async fn on_event(&mut self, event: Option<Event>) {
@@ -291,7 +292,7 @@ async fn next_event(link: &mut Option<Link>) -> Option<Event> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use launcher_channel::{DomainState, GuestPlan};
     use libvirt::{AgentState, Domain, DomainUuid};
     use tokio::net::UnixStream;
@@ -301,7 +302,7 @@ mod tests {
 
     const UUID: &str = "69a61d3f-50cc-4611-b6e2-e53205a02bad";
 
-    fn plan() -> GuestPlan {
+    pub(in crate::guest) fn plan() -> GuestPlan {
         GuestPlan {
             vmi_uid: "u".to_owned(),
             domain_name: "n_a".to_owned(),
@@ -325,7 +326,7 @@ mod tests {
         }
     }
 
-    fn parts(paths: &Paths, store: RecordStore, states: StateSender) -> Parts {
+    pub(in crate::guest) fn parts(paths: &Paths, store: RecordStore, states: StateSender) -> Parts {
         Parts {
             identity: settings::Guest {
                 uid: "u".to_owned(),
@@ -341,7 +342,7 @@ mod tests {
     }
 
     /// A running guest whose libvirtd accepts calls and answers none.
-    fn guest(paths: &Paths, states: StateSender) -> (Guest, UnixStream) {
+    pub(in crate::guest) fn guest(paths: &Paths, states: StateSender) -> (Guest, UnixStream) {
         let mut store = RecordStore::open(&paths.record()).unwrap();
         store.set_plan(plan()).unwrap();
         store.advance(Phase::Started).unwrap();

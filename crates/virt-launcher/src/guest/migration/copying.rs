@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use error_chain::error_chain;
 use launcher_channel::{MigrationPlan, MigrationProgress};
-use libvirt::{Connection, Cookie, Domain, Job, Migration, Outcome};
+use libvirt::{Connection, Cookie, Domain, DomainState, Job, Migration, Outcome};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +50,14 @@ impl CopyError {
     }
 }
 
+/// How much was copied, after the switch was asked for. In doubt the guest does not go on here.
+fn state_after(found: &Result<DomainState, libvirt::Error>) -> CopyState {
+    match found {
+        Ok(state) if !post_copy::is_in(*state) => CopyState::All,
+        Ok(_) | Err(_) => CopyState::Switched,
+    }
+}
+
 /// The copy of a guest, in a task of its own.
 #[derive(Debug)]
 pub(super) struct Copying {
@@ -81,14 +89,17 @@ impl Copying {
             self.events.send(Event::CanSwitch).await.ok();
         }
         match self.perform(&mut peer, &cookie).await {
-            Ok((cookie, state)) => Ok(Copied {
+            (Ok(cookie), state) => Ok(Copied {
                 id: plan.id.clone(),
                 peer,
                 migration: self.migration,
                 cookie,
                 state,
             }),
-            Err(error) => {
+            // The other pod keeps what it has: the guest's task settles where the guest goes on, if need be when
+            // libvirt answers again.
+            (Err(error), CopyState::Switched) => Err(error.into()),
+            (Err(error), CopyState::All) => {
                 // First of all the guest goes on: the other pod may be unreachable.
                 let nothing = Cookie::default();
                 let confirmed = self
@@ -128,7 +139,7 @@ impl Copying {
         &self,
         peer: &mut Peer,
         cookie: &Cookie,
-    ) -> Result<(Cookie, CopyState), libvirt::Error> {
+    ) -> (Result<Cookie, libvirt::Error>, CopyState) {
         let performed = self
             .connection
             .perform(&self.domain, &self.migration, cookie);
@@ -139,14 +150,13 @@ impl Copying {
         let mut has_asked_to_switch = false;
         loop {
             tokio::select! {
-                performed = &mut performed => {
-                    let cookie = performed?;
+                result = &mut performed => {
                     let state = if has_asked_to_switch {
                         self.copy_state().await
                     } else {
                         CopyState::All
                     };
-                    return Ok((cookie, state));
+                    return (result, state);
                 }
                 () = self.cancelled.cancelled(), if !is_asked_to_end => {
                     is_asked_to_end = true;
@@ -191,19 +201,15 @@ impl Copying {
         }
     }
 
-    /// How much was copied, after the switch was asked for. In doubt the guest does not go on here.
     async fn copy_state(&self) -> CopyState {
-        match self.connection.state(&self.domain).await {
-            Ok(state) if !post_copy::is_in(state) => CopyState::All,
-            Ok(_) => CopyState::Switched,
-            Err(error) => {
-                tracing::warn!(
-                    error = error_chain(&error),
-                    "whether the copy was switched to post-copy is unknown"
-                );
-                CopyState::Switched
-            }
+        let found = self.connection.state(&self.domain).await;
+        if let Err(error) = &found {
+            tracing::warn!(
+                error = error_chain(error),
+                "whether the copy was switched to post-copy is unknown"
+            );
         }
+        state_after(&found)
     }
 
     async fn abort(&self) {
@@ -239,5 +245,30 @@ fn progress(job: &Job) -> MigrationProgress {
         rate: job.rate,
         dirty_rate: pages.map(|(pages, bytes)| pages.saturating_mul(bytes)),
         downtime_ms: job.downtime_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use libvirt::{PausedReason, RunningReason};
+
+    use super::*;
+
+    /// Issue: the other pod ended a guest whose copy had been switched when libvirtd of the old pod ended.
+    #[test]
+    fn copy_is_taken_back_only_if_it_was_not_switched() {
+        use DomainState::{Paused, Running};
+        for (found, expected) in [
+            (Ok(Running(RunningReason::Other)), CopyState::All),
+            (Ok(Paused(PausedReason::Migration)), CopyState::All),
+            (Ok(Paused(PausedReason::Postcopy)), CopyState::Switched),
+            (
+                Ok(Paused(PausedReason::PostcopyFailed)),
+                CopyState::Switched,
+            ),
+            (Err(libvirt::Error::Closed), CopyState::Switched),
+        ] {
+            assert_eq!(state_after(&found), expected, "{found:?}");
+        }
     }
 }

@@ -1,12 +1,10 @@
 //! The launcher of the pod that gets the guest.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use error_chain::error_chain;
 use launcher_channel::{
-    GuestPlan, InterfaceLink, MAX_FRAME, MigrationSocket, MigrationStage, StopReason, read_frame,
-    write_frame,
+    GuestPlan, MAX_FRAME, MigrationSocket, MigrationStage, StopReason, read_frame, write_frame,
 };
 use libvirt::{Cookie, Migration, MigrationParameters, Outcome};
 use tokio::net::{UnixListener, UnixStream};
@@ -97,7 +95,10 @@ impl Guest {
                 if self.store.phase() == Some(Phase::Receiving) && self.migrations.holds {
                     let nothing = WireCookie::from(&Cookie::default());
                     let stays_paused = record.stays_paused;
-                    self.run_early(&nothing, stays_paused, None).await;
+                    let begun = self.begin_early(&nothing, stays_paused)?;
+                    self.run_early(begun, None).await;
+                    // The other launcher does not ask any more.
+                    self.migrations.stop();
                     return Ok(());
                 }
                 if record.step == MigrationStep::Following {
@@ -143,9 +144,16 @@ impl Guest {
             ..
         } = &ask
         {
-            return self
-                .run_early(cookie, *stays_paused, Some(visit.answer))
-                .await;
+            match self.begin_early(cookie, *stays_paused) {
+                Ok(begun) => self.run_early(begun, Some(visit.answer)).await,
+                Err(refusal) => {
+                    let message = error_chain(&refusal);
+                    tracing::warn!(message, "the guest was not run");
+                    // The other launcher may be gone.
+                    visit.answer.send(Answer::Refused(message)).ok();
+                }
+            }
+            return;
         }
         let answer = match self.answer(ask).await {
             Ok(answer) => answer,
@@ -155,7 +163,7 @@ impl Guest {
         visit.answer.send(answer).ok();
     }
 
-    async fn answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
+    pub(super) async fn answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
         match ask {
             Ask::Prepare {
                 id,
@@ -190,6 +198,10 @@ impl Guest {
                     .await;
                 Ok(Answer::Done)
             }
+            Ask::End => Ok(Answer::Ended(match self.store.phase() {
+                Some(Phase::Ended(reason)) => Some(reason),
+                _ => None,
+            })),
             Ask::Take { resume } => {
                 if !resume {
                     self.store.set_stays_paused(true)?;
@@ -271,49 +283,18 @@ impl Guest {
     /// The other pod has given the guest up: it runs here. May be repeated until the guest was resumed.
     async fn take(&mut self) -> Result<(), Refusal> {
         let stays_paused = self.store.migration().is_some_and(|one| one.stays_paused);
-        let was_here = self
-            .store
-            .migration()
-            .is_some_and(|one| one.step == MigrationStep::Arrived);
         match self.store.phase() {
             Some(Phase::Received) if stays_paused => self.store.advance(Phase::Started)?,
             Some(Phase::Received) => self.store.advance(Phase::Resuming)?,
             Some(Phase::Resuming | Phase::Started | Phase::Ended(_)) => {}
             _ => return Err(Refusal::NotReceived),
         }
-        let record = self.store.migration().cloned();
-        let record = record.map(|record| MigrationRecord {
-            step: MigrationStep::Arrived,
-            ..record
-        });
-        self.store.set_migration(record)?;
+        self.store.arrive()?;
         self.observe().await?;
-        if !was_here && !stays_paused {
-            Box::pin(self.refresh_links()).await;
-        }
+        Box::pin(self.refresh_links()).await;
         self.set_stage(MigrationStage::Done);
         tracing::info!("the guest has come to this pod");
         Ok(())
-    }
-
-    /// Takes links down whose binding wants that. The handler, which compares links with the VMI, sets them up again:
-    /// a guest whose link came back at once could miss that it was down.
-    async fn refresh_links(&mut self) {
-        let Some(record) = self.store.record() else {
-            return;
-        };
-        let names = record.plan.refreshed_links.iter();
-        let down: BTreeMap<String, InterfaceLink> = names
-            .map(|name| (name.clone(), InterfaceLink::Down))
-            .collect();
-        if down.is_empty() {
-            return;
-        }
-        // The guest runs all the same; its addresses may be those of the other pod until their leases end.
-        if let Err(refusal) = self.set_links(&down).await {
-            let error = error_chain(&refusal);
-            tracing::warn!(error, "failed to take links down after a migration");
-        }
     }
 
     /// Nothing arrives any more.

@@ -11,10 +11,12 @@
 //! before all of its memory is there.
 
 mod copying;
+mod follow;
 mod incoming;
 mod outgoing;
 mod peer;
 mod post_copy;
+mod refresh;
 
 use launcher_channel::{MigrationProgress, MigrationReport, MigrationStage, StopReason};
 use tokio::sync::mpsc;
@@ -22,8 +24,8 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::copying::Copied;
+use self::follow::FollowEnd;
 use self::incoming::Visit;
-use self::post_copy::FollowEnd;
 pub(super) use self::post_copy::{Memory, seen};
 use super::record::{MigrationRecord, MigrationStep};
 use super::status::Phase;
@@ -46,6 +48,8 @@ pub(super) enum Event {
     CanSwitch,
     /// This pod has stopped to wait for the memory that follows.
     Followed(FollowEnd),
+    /// These links were down long enough for the guest to see it.
+    RaiseLinks(Vec<String>),
 }
 
 /// The migration to or from this pod.
@@ -76,6 +80,7 @@ impl Migrations {
                 stage: stage(record.step, phase?)?,
                 progress: None,
                 can_switch: false,
+                needs_no_switch: false,
             })
         });
         Self {
@@ -120,6 +125,7 @@ impl Migrations {
             stage,
             progress,
             can_switch: false,
+            needs_no_switch: false,
         });
     }
 
@@ -180,8 +186,20 @@ impl Guest {
             }
             Event::Followed(end) => self.on_follow_end(end).await,
             Event::Visit(visit) => self.on_visit(visit).await,
+            Event::RaiseLinks(names) => Box::pin(self.raise_links(&names)).await,
         }
         self.publish();
+    }
+
+    /// The report as the handler gets it.
+    pub(super) fn migration_report(&self) -> Option<MigrationReport> {
+        let report = self.migrations.report()?.clone();
+        let stays_paused = self.store.migration().is_some_and(|one| one.stays_paused);
+        let needs_no_switch = stays_paused || self.migrations.switch.is_cancelled();
+        Some(MigrationReport {
+            needs_no_switch,
+            ..report
+        })
     }
 }
 

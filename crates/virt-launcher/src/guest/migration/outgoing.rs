@@ -1,16 +1,16 @@
 //! The launcher of the pod that the guest leaves.
 
 use error_chain::error_chain;
-use launcher_channel::{DomainState, MigrationPlan, MigrationSocket, MigrationStage};
+use launcher_channel::{DomainState, MigrationPlan, MigrationSocket, MigrationStage, StopReason};
 use libvirt::{
     Connection, Cookie, Domain, Migration, MigrationFlags, MigrationParameters, Outcome,
     PausedReason,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::Event;
 use super::copying::{Copied, CopyState, Copying};
 use super::peer::{Ask, WireCookie};
+use super::{Event, post_copy};
 use crate::guest::record::{MigrationRecord, MigrationStep};
 use crate::guest::refusal::Refusal;
 use crate::guest::status::Status;
@@ -241,6 +241,10 @@ impl Guest {
                 error = error_chain(&error),
                 "failed to bring the guest back after a migration"
             );
+            // If it goes on in the other pod, it is not to be reported as failed.
+            if self.migrations.switch.is_cancelled() {
+                self.set_stage(MigrationStage::Copying);
+            }
             // The next connection tries again.
             self.lose_link();
         }
@@ -259,41 +263,52 @@ impl Guest {
         if self.migrations.task.is_some() {
             return Ok(());
         }
-        let was_switched = step == Some(MigrationStep::Copying) && self.was_switched().await?;
         match step {
             None
-            | Some(
-                MigrationStep::Incoming
-                | MigrationStep::Arrived
-                | MigrationStep::Switched
-                | MigrationStep::Following,
-            ) => Ok(()),
+            | Some(MigrationStep::Incoming | MigrationStep::Switched | MigrationStep::Following) => {
+                Ok(())
+            }
+            Some(MigrationStep::Arrived) => {
+                self.set_stage(MigrationStage::Done);
+                Box::pin(self.refresh_links()).await;
+                Ok(())
+            }
             Some(MigrationStep::GivenUp) => {
                 self.end_given_up().await;
                 Ok(())
             }
-            Some(MigrationStep::Copying) if was_switched => {
-                self.record_switch();
-                self.settle_post_copy().await
-            }
-            Some(MigrationStep::Copying) => {
-                self.resume_after_copy().await?;
-                self.store.set_migration(None)?;
-                if let Some(report) = &mut self.migrations.report
-                    && report.stage == MigrationStage::Copying
-                {
-                    let message = "the launcher was restarted during the copy".to_owned();
-                    report.stage = MigrationStage::Failed(message);
+            Some(MigrationStep::Copying) => match self.resume_after_copy().await? {
+                CopyEnd::Switched => {
+                    self.record_switch();
+                    self.settle_post_copy().await
                 }
-                Ok(())
-            }
+                CopyEnd::Stays => {
+                    self.store.set_migration(None)?;
+                    if let Some(report) = &mut self.migrations.report
+                        && report.stage == MigrationStage::Copying
+                    {
+                        let message = "the launcher or libvirt was restarted during the copy";
+                        report.stage = MigrationStage::Failed(message.to_owned());
+                    }
+                    // An earlier move to this pod may have left it to be done.
+                    Box::pin(self.refresh_links()).await;
+                    Ok(())
+                }
+            },
         }
     }
 
-    async fn resume_after_copy(&mut self) -> Result<(), Refusal> {
+    /// Ends the copy, and has the guest go on here unless it goes on in the other pod.
+    async fn resume_after_copy(&mut self) -> Result<CopyEnd, Refusal> {
         self.observe().await?;
+        // libvirt ends a QEMU by itself whose client has died in post-copy, when all of the memory has left it.
+        let has_moved = self.status == Some(Status::Ended(StopReason::Migrated));
+        // A QEMU that has switched must not be told to stop copying.
+        if has_moved || self.was_switched().await? {
+            return Ok(CopyEnd::Switched);
+        }
         if !self.is_alive() {
-            return Ok(());
+            return Ok(CopyEnd::Stays);
         }
         let (Some(connection), Some(domain)) = (self.connection(), self.domain()) else {
             return Err(libvirt::Error::Closed.into());
@@ -302,7 +317,11 @@ impl Guest {
             tracing::debug!(error = error_chain(&error), "no job is left");
         }
         let stays_paused = self.store.migration().is_some_and(|one| one.stays_paused);
-        let steps = after_failure(connection.state(&domain).await?, stays_paused);
+        let state = connection.state(&domain).await?;
+        // It may have switched meanwhile, and then the copy was not stopped.
+        let Some(steps) = after_failure(state, stays_paused) else {
+            return Ok(CopyEnd::Switched);
+        };
         if !steps.is_empty() {
             tracing::info!(
                 ?steps,
@@ -315,7 +334,8 @@ impl Guest {
                 Restore::Suspend => connection.suspend(&domain).await?,
             }
         }
-        self.observe().await
+        self.observe().await?;
+        Ok(CopyEnd::Stays)
     }
 
     /// Has the guest paused at the end of its move, and now if it runs here. libvirt forgets who has paused a
@@ -346,6 +366,14 @@ impl Guest {
     }
 }
 
+/// Where a guest goes on whose copy has not ended as it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CopyEnd {
+    Stays,
+    /// The other pod has it, and the rest of its memory follows.
+    Switched,
+}
+
 /// What restores the state of a guest that goes on here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Restore {
@@ -353,16 +381,20 @@ enum Restore {
     Suspend,
 }
 
-/// The steps after a migration that failed: libvirt has restored the state from before the migration, or not.
-fn after_failure(state: libvirt::DomainState, stays_paused: bool) -> Vec<Restore> {
+/// The steps after a migration that failed: libvirt has restored the state from before the migration, or not. `None` if
+/// the guest must not go on here, since it is in post-copy.
+fn after_failure(state: libvirt::DomainState, stays_paused: bool) -> Option<Vec<Restore>> {
     use libvirt::DomainState::{Blocked, Paused, Running};
-    match (state, stays_paused) {
-        (Running | Blocked, true) => vec![Restore::Suspend],
+    if post_copy::is_in(state) {
+        return None;
+    }
+    Some(match (state, stays_paused) {
+        (Running(_) | Blocked, true) => vec![Restore::Suspend],
         // Only a pause that begins outside of a migration is shown as one of the user.
         (Paused(PausedReason::Migration), true) => vec![Restore::Resume, Restore::Suspend],
         (Paused(PausedReason::Migration | PausedReason::User), false) => vec![Restore::Resume],
         _ => Vec::new(),
-    }
+    })
 }
 
 /// Why the copy of a guest in this state is out of date.
@@ -380,9 +412,35 @@ fn unlike_its_copy(status: Option<Status>) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use launcher_channel::StopReason;
+    use tokio::sync::watch;
 
     use super::*;
+    use crate::guest::record::RecordStore;
+    use crate::guest::status::Phase;
+    use crate::guest::task::tests::{parts, plan};
+    use crate::settings::Paths;
+
+    /// The launcher has died before it could record the switch, and libvirt has ended its QEMU since.
+    #[tokio::test]
+    async fn guest_that_has_left_in_post_copy_has_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::under(dir.path());
+        let mut store = RecordStore::open(&paths.record()).unwrap();
+        store.set_plan(plan()).unwrap();
+        let record = MigrationRecord {
+            id: "m".to_owned(),
+            step: MigrationStep::Copying,
+            stays_paused: false,
+        };
+        store.set_migration(Some(record)).unwrap();
+        store.advance(Phase::Ended(StopReason::Migrated)).unwrap();
+        let (sender, _states) = watch::channel(None);
+        let mut guest = Guest::new(parts(&paths, store, sender));
+        guest.settle_migration().await.unwrap();
+        assert!(guest.store.is_given_up());
+        let report = guest.migration_report().unwrap();
+        assert_eq!(report.stage, MigrationStage::Done);
+    }
 
     #[test]
     fn pause_of_a_user_holds_after_a_failed_migration() {
@@ -391,9 +449,10 @@ mod tests {
         let by_user = Paused(PausedReason::User);
         let by_copy = Paused(PausedReason::Migration);
         let by_error = Paused(PausedReason::IoError);
+        let running = Running(libvirt::RunningReason::Other);
         for (state, stays_paused, expected) in [
-            (Running, false, vec![]),
-            (Running, true, vec![Suspend]),
+            (running, false, vec![]),
+            (running, true, vec![Suspend]),
             (by_copy, false, vec![Resume]),
             (by_copy, true, vec![Resume, Suspend]),
             // Its user has resumed it during the copy.
@@ -403,7 +462,11 @@ mod tests {
             (by_error, true, vec![]),
         ] {
             let found = after_failure(state, stays_paused);
-            assert_eq!(found, expected, "{state:?} {stays_paused}");
+            assert_eq!(found, Some(expected), "{state:?} {stays_paused}");
+        }
+        // Issue: a guest that was switched while its copy was being stopped was forgotten.
+        for reason in [PausedReason::Postcopy, PausedReason::PostcopyFailed] {
+            assert_eq!(after_failure(Paused(reason), false), None, "{reason:?}");
         }
     }
 

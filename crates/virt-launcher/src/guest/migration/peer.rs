@@ -3,7 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use launcher_channel::{FrameError, MAX_FRAME, MigrationSocket, read_frame, write_frame};
+use launcher_channel::{
+    FrameError, MAX_FRAME, MigrationSocket, StopReason, read_frame, write_frame,
+};
 use libvirt::Cookie;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
@@ -55,6 +57,8 @@ pub(super) enum Ask {
     },
     /// Nothing more comes: end the QEMU.
     Abandon,
+    /// Whether the guest, which ran before all of its memory was there, has ended.
+    End,
     /// The guest is given up: run it.
     Take { resume: bool },
 }
@@ -67,7 +71,7 @@ impl Ask {
                 post_copy: true, ..
             } => FOLLOW_LIMIT,
             Self::Finish { .. } => FINISH_LIMIT,
-            Self::Hold | Self::Abandon | Self::Take { .. } => LAST_STEP_LIMIT,
+            Self::Hold | Self::Abandon | Self::End | Self::Take { .. } => LAST_STEP_LIMIT,
         }
     }
 
@@ -108,6 +112,8 @@ impl Ask {
 pub(super) enum Answer {
     Cookie(WireCookie),
     Done,
+    /// How the guest has ended, if it has.
+    Ended(Option<StopReason>),
     Refused(String),
     /// The answer follows later.
     Busy,
@@ -149,46 +155,72 @@ pub(super) enum PeerError {
     Cookie(#[from] base64::DecodeError),
 }
 
-/// The connection to the launcher that gets the guest.
+/// The connection to the launcher that gets the guest. `None` after a request whose answer may still come: it must not
+/// be taken for that of the next request, which has a new connection.
 #[derive(Debug)]
-pub(super) struct Peer(UnixStream);
+pub(super) struct Peer(Option<UnixStream>);
 
 impl Peer {
     pub(super) async fn connect() -> Result<Self, PeerError> {
-        let path = MigrationSocket::Control.source_path();
-        let stream = UnixStream::connect(path).await;
-        stream.map(Self).map_err(PeerError::Connect)
+        Ok(Self(Some(connect().await?)))
     }
 
     async fn ask(&mut self, ask: &Ask) -> Result<Answer, PeerError> {
-        let exchange = async {
-            write_frame(&mut self.0, ask).await?;
-            loop {
-                let read = read_frame(&mut self.0, MAX_FRAME);
-                let answer = timeout(ask.silence_limit(), read).await;
-                let answer = answer.map_err(|_| PeerError::Silent)??;
-                match answer.ok_or(PeerError::Closed)? {
-                    Answer::Busy => {}
-                    Answer::Refused(message) => return Err(PeerError::Refused(message)),
-                    answer => return Ok(answer),
-                }
-            }
+        let mut stream = match self.0.take() {
+            Some(stream) => stream,
+            None => connect().await?,
         };
-        let answer = timeout(ask.limit(), exchange).await;
-        answer.map_err(|_| PeerError::Silent)?
+        let answer = timeout(ask.limit(), exchange(&mut stream, ask)).await;
+        let answer = answer.map_err(|_| PeerError::Silent).flatten();
+        if matches!(answer, Ok(_) | Err(PeerError::Refused(_))) {
+            self.0 = Some(stream);
+        }
+        answer
     }
 
     pub(super) async fn ask_for_cookie(&mut self, ask: &Ask) -> Result<Cookie, PeerError> {
         match self.ask(ask).await? {
             Answer::Cookie(cookie) => Ok(cookie.decode()?),
-            Answer::Done | Answer::Refused(_) | Answer::Busy => Err(PeerError::Unexpected),
+            Answer::Done | Answer::Ended(_) | Answer::Refused(_) | Answer::Busy => {
+                Err(PeerError::Unexpected)
+            }
         }
     }
 
     pub(super) async fn command(&mut self, ask: &Ask) -> Result<(), PeerError> {
         match self.ask(ask).await? {
             Answer::Done => Ok(()),
-            Answer::Cookie(_) | Answer::Refused(_) | Answer::Busy => Err(PeerError::Unexpected),
+            Answer::Cookie(_) | Answer::Ended(_) | Answer::Refused(_) | Answer::Busy => {
+                Err(PeerError::Unexpected)
+            }
+        }
+    }
+
+    pub(super) async fn ask_for_end(&mut self) -> Result<Option<StopReason>, PeerError> {
+        match self.ask(&Ask::End).await? {
+            Answer::Ended(reason) => Ok(reason),
+            Answer::Cookie(_) | Answer::Done | Answer::Refused(_) | Answer::Busy => {
+                Err(PeerError::Unexpected)
+            }
+        }
+    }
+}
+
+async fn connect() -> Result<UnixStream, PeerError> {
+    let path = MigrationSocket::Control.source_path();
+    UnixStream::connect(path).await.map_err(PeerError::Connect)
+}
+
+async fn exchange(stream: &mut UnixStream, ask: &Ask) -> Result<Answer, PeerError> {
+    write_frame(stream, ask).await?;
+    loop {
+        let read = read_frame(stream, MAX_FRAME);
+        let answer = timeout(ask.silence_limit(), read).await;
+        let answer = answer.map_err(|_| PeerError::Silent)??;
+        match answer.ok_or(PeerError::Closed)? {
+            Answer::Busy => {}
+            Answer::Refused(message) => return Err(PeerError::Refused(message)),
+            answer => return Ok(answer),
         }
     }
 }
@@ -208,7 +240,7 @@ mod tests {
         for ask in asks {
             let (near, _far) = UnixStream::pair().unwrap();
             let began = tokio::time::Instant::now();
-            let answer = Peer(near).ask(&ask).await;
+            let answer = Peer(Some(near)).ask(&ask).await;
             assert!(matches!(answer, Err(PeerError::Silent)), "{answer:?}");
             assert!(began.elapsed() < Duration::from_secs(20), "{ask:?}");
         }
@@ -239,13 +271,34 @@ mod tests {
                 write_frame(&mut far, &answer).await.unwrap();
                 std::future::pending::<()>().await;
             };
-            let mut peer = Peer(near);
+            let mut peer = Peer(Some(near));
             let asked = finish(post_copy);
             let answer = tokio::select! {
                 answer = peer.ask_for_cookie(&asked) => answer,
                 () = other => unreachable!("it never ends"),
             };
             assert_eq!(answer.is_ok(), is_in_time, "{seconds}: {answer:?}");
+        }
+    }
+
+    /// Issue: the late answer was taken for that of the next request.
+    #[tokio::test(start_paused = true)]
+    async fn connection_with_an_answer_outstanding_is_not_used_again() {
+        for (answer, is_kept) in [
+            (Some(Answer::Done), true),
+            (Some(Answer::Refused(String::new())), true),
+            (None, false),
+        ] {
+            let (near, mut far) = UnixStream::pair().unwrap();
+            let mut peer = Peer(Some(near));
+            let other = async {
+                let _ask: Option<Ask> = read_frame(&mut far, MAX_FRAME).await.unwrap();
+                if let Some(answer) = &answer {
+                    write_frame(&mut far, answer).await.unwrap();
+                }
+            };
+            let (asked, ()) = tokio::join!(peer.ask(&Ask::Hold), other);
+            assert_eq!(peer.0.is_some(), is_kept, "{answer:?} {asked:?}");
         }
     }
 

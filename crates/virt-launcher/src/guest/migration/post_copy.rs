@@ -4,31 +4,23 @@
 //! guest up, and asks the new one to run it. The old QEMU stays until all of the memory has left it.
 //!
 //! **Invariants**: the new launcher runs the guest only when the old one has asked for it, or the handler, once
-//! all of the memory has left the old pod; the old launcher asks only after its record; how post-copy ends is known from a QEMU, not from a connection between launchers,
-//! so that launchers and libvirtds may die meanwhile.
-
-use std::time::Duration;
+//! all of the memory has left the old pod; the old launcher asks only after its record; how post-copy ends is known from
+//! the old QEMU and from libvirt of the new pod, not from a connection between launchers, so that launchers and libvirtds
+//! may die meanwhile. In the new pod nothing else is asked of libvirt before the end: it would wait for that.
 
 use error_chain::error_chain;
-use launcher_channel::{DomainState, MigrationStage};
-use libvirt::{Connection, Cookie, Domain, Migration, Outcome, PausedReason};
-use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, MissedTickBehavior};
+use launcher_channel::{DomainState, MigrationStage, StopReason};
+use libvirt::{Connection, Cookie, Outcome, PausedReason};
+use tokio::sync::oneshot;
 
-use super::copying::{Copied, report_progress};
-use super::peer::{Answer, Ask, Peer, PeerError, WireCookie};
+use super::copying::Copied;
+use super::follow::{Follow, FollowEnd};
+use super::peer::{Answer, Ask, WireCookie};
 use super::{Event, stage};
-use crate::guest::qmp;
 use crate::guest::record::{MigrationRecord, MigrationStep};
 use crate::guest::refusal::Refusal;
 use crate::guest::status::{Phase, Status, given_up};
 use crate::guest::task::Guest;
-
-const INTERVAL: Duration = Duration::from_secs(1);
-/// The pause before the other launcher is asked again.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-const QUERY: &str = "query-migrate";
 
 /// What has become of the memory of a guest in post-copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,16 +29,6 @@ pub(in crate::guest) enum Memory {
     Follows,
     /// It cannot follow any more.
     Lost,
-}
-
-/// Why this pod does not wait for the memory any more.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::guest) enum FollowEnd {
-    /// All of it is in the new pod.
-    Complete,
-    Broken(String),
-    /// libvirtd or QEMU does not answer.
-    Unknown,
 }
 
 /// The status of a guest that moves, from that of its QEMU in this pod. What libvirt calls failed may still
@@ -79,17 +61,6 @@ pub(super) fn is_in(state: libvirt::DomainState) -> bool {
     )
 }
 
-/// How post-copy has ended, by the status that a QEMU shows of it.
-fn end_of(status: &str) -> Option<FollowEnd> {
-    match status {
-        "completed" => Some(FollowEnd::Complete),
-        "postcopy-paused" | "failed" | "cancelled" => Some(FollowEnd::Broken(format!(
-            "the connection between the two QEMUs ended before all of the memory was copied ({status})"
-        ))),
-        _ => None,
-    }
-}
-
 impl Guest {
     /// Has a copy switched to post-copy, if that is possible. A guest that its user has paused is copied without.
     pub(in crate::guest) fn start_post_copy(&mut self, id: &str) {
@@ -97,7 +68,7 @@ impl Guest {
         let is_copying = record.is_some_and(|record| {
             record.id == id && record.step == MigrationStep::Copying && !record.stays_paused
         });
-        if is_copying {
+        if is_copying && !self.migrations.switch.is_cancelled() {
             tracing::info!(id, "the copy is to be switched to post-copy");
             self.migrations.switch.cancel();
         }
@@ -194,7 +165,7 @@ impl Guest {
     fn arrive(&mut self) {
         let Some(follow) = self.follow() else { return };
         let task = self.tasks.spawn(async move {
-            let end = follow.end().await;
+            let end = follow.arrive().await;
             // The guest's task may have ended.
             follow.events.send(Event::Followed(end)).await.ok();
         });
@@ -204,22 +175,9 @@ impl Guest {
     /// The guest was given up to this pod: libvirt runs it, and waits until all of its memory is here.
     pub(super) async fn run_early(
         &mut self,
-        cookie: &WireCookie,
-        stays_paused: bool,
+        (connection, cookie): (Connection, Cookie),
         answer: Option<oneshot::Sender<Answer>>,
     ) {
-        let (connection, cookie) = match self.begin_early(cookie, stays_paused) {
-            Ok(begun) => begun,
-            Err(refusal) => {
-                let message = error_chain(&refusal);
-                tracing::warn!(message, "the guest was not run");
-                // The other launcher may be gone.
-                if let Some(answer) = answer {
-                    answer.send(Answer::Refused(message)).ok();
-                }
-                return;
-            }
-        };
         let migration = self.arrival(None, &[], true);
         let events = self.migrations.sender.clone();
         let task = self.tasks.spawn(async move {
@@ -253,7 +211,8 @@ impl Guest {
         }
     }
 
-    fn begin_early(
+    /// Records that the guest belongs to this pod.
+    pub(super) fn begin_early(
         &mut self,
         cookie: &WireCookie,
         stays_paused: bool,
@@ -287,7 +246,12 @@ impl Guest {
                 self.set_stage(MigrationStage::Failed(message));
                 self.observe().await
             }
-            (_, FollowEnd::Complete | FollowEnd::Unknown) => self.settle_migration().await,
+            (Some(MigrationStep::Switched), FollowEnd::Ended(reason)) => {
+                self.end_as_there(reason).await
+            }
+            (_, FollowEnd::Complete | FollowEnd::Ended(_) | FollowEnd::Unknown) => {
+                self.settle_migration().await
+            }
         };
         if let Err(error) = done {
             tracing::warn!(error = error_chain(&error), "failed to settle post-copy");
@@ -304,129 +268,133 @@ impl Guest {
         Ok(())
     }
 
+    /// The guest has ended by itself in the new pod: so have its VMI, and what is left of it here.
+    async fn end_as_there(&mut self, reason: StopReason) -> Result<(), Refusal> {
+        tracing::info!(?reason, "the guest has ended in the other pod");
+        let message = "the guest has ended in the new pod".to_owned();
+        self.set_stage(MigrationStage::Failed(message));
+        // Before the end of its QEMU, which would count as another reason.
+        self.apply(Status::Ended(reason)).await?;
+        self.end_given_up().await;
+        Ok(())
+    }
+
     async fn complete_arrival(&mut self) -> Result<(), Refusal> {
         if self.store.migration().is_some_and(|one| one.stays_paused) {
             self.call(async |to, domain| to.suspend(domain).await)
                 .await?;
         }
-        self.record_step(MigrationStep::Arrived)?;
-        self.observe().await?;
+        self.store.arrive()?;
         self.set_stage(MigrationStage::Done);
+        // It may still have to answer, and ends by itself; a further migration does not wait for it.
+        self.migrations.task = None;
         tracing::info!("all of the guest is in this pod");
+        self.observe().await?;
+        Box::pin(self.refresh_links()).await;
         Ok(())
     }
 }
 
-/// The wait of a pod for the end of post-copy.
-#[derive(Debug)]
-struct Follow {
-    connection: Connection,
-    domain: Domain,
-    events: mpsc::Sender<Event>,
-}
-
-impl Follow {
-    /// Has the other launcher run the guest, and waits until all of the memory has left this pod.
-    async fn leave(&self, copied: Option<Copied>, finish: &Ask) -> FollowEnd {
-        let (peer, migration) = match copied {
-            Some(copied) => (Some(copied.peer), Some(copied.migration)),
-            None => (None, None),
-        };
-        let (end, cookie) = tokio::select! {
-            cookie = ask_until_done(peer, finish) => (FollowEnd::Complete, cookie),
-            end = self.end() => (end, Cookie::default()),
-        };
-        // For a client that has died, libvirt ends this QEMU by itself.
-        if let (FollowEnd::Complete, Some(migration)) = (&end, &migration) {
-            self.confirm(migration, &cookie).await;
-        }
-        end
-    }
-
-    async fn confirm(&self, migration: &Migration, cookie: &Cookie) {
-        let confirmed = self
-            .connection
-            .confirm(&self.domain, migration, cookie, Outcome::Copied)
-            .await;
-        if let Err(error) = confirmed {
-            tracing::warn!(
-                error = error_chain(&error),
-                "libvirt did not confirm the migration"
-            );
-        }
-    }
-
-    /// Waits until the QEMU of this pod shows how post-copy has ended.
-    async fn end(&self) -> FollowEnd {
-        let mut ticks = tokio::time::interval_at(Instant::now() + INTERVAL, INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            match self.status().await {
-                Ok(status) => {
-                    if let Some(end) = end_of(&status) {
-                        return end;
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!(error = error_chain(&error), "QEMU shows no migration");
-                    if !self.is_alive().await {
-                        return FollowEnd::Unknown;
-                    }
-                }
-            }
-            report_progress(&self.connection, &self.domain, &self.events).await;
-        }
-    }
-
-    /// Whether libvirt knows a QEMU, after one did not answer.
-    async fn is_alive(&self) -> bool {
-        use libvirt::DomainState::{Blocked, Paused, Running};
-        let state = self.connection.state(&self.domain).await;
-        matches!(state, Ok(Running | Blocked | Paused(_)))
-    }
-
-    async fn status(&self) -> Result<String, libvirt::Error> {
-        let query = qmp::command(QUERY, &json!({}));
-        let answer = self.connection.monitor(&self.domain, &query).await?;
-        let status = match qmp::result(QUERY, &answer) {
-            Ok(result) => result["status"].as_str().map(ToOwned::to_owned),
-            Err(error) => {
-                tracing::debug!(error = error_chain(&error), "QEMU shows no migration");
-                None
-            }
-        };
-        Ok(status.unwrap_or_default())
-    }
-}
-
-/// Asks the other launcher to run the guest, until it says that all of the memory is there.
-async fn ask_until_done(mut peer: Option<Peer>, finish: &Ask) -> Cookie {
-    loop {
-        match ask(peer.take(), finish).await {
-            Ok(cookie) => return cookie,
-            Err(error) => tracing::info!(
-                error = error_chain(&error),
-                "the other pod did not say that all of the memory is there"
-            ),
-        }
-        tokio::time::sleep(RETRY_INTERVAL).await;
-    }
-}
-
-async fn ask(peer: Option<Peer>, finish: &Ask) -> Result<Cookie, PeerError> {
-    let mut peer = match peer {
-        Some(peer) => peer,
-        None => Peer::connect().await?,
-    };
-    peer.ask_for_cookie(finish).await
-}
-
 #[cfg(test)]
 mod tests {
-    use launcher_channel::StopReason;
+    use launcher_channel::GuestState;
+    use tempfile::TempDir;
+    use tokio::sync::watch;
 
     use super::*;
+    use crate::guest::record::RecordStore;
+    use crate::guest::task::tests::{guest, parts, plan};
+    use crate::settings::Paths;
+
+    fn record(step: MigrationStep) -> Option<MigrationRecord> {
+        Some(MigrationRecord {
+            id: "m".to_owned(),
+            step,
+            stays_paused: false,
+        })
+    }
+
+    /// A guest without a connection to libvirt.
+    fn guest_at(
+        step: MigrationStep,
+        phase: Phase,
+    ) -> (Guest, watch::Receiver<Option<GuestState>>, TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::under(dir.path());
+        let mut store = RecordStore::open(&paths.record()).unwrap();
+        store.set_plan(plan()).unwrap();
+        store.set_migration(record(step)).unwrap();
+        store.advance(phase).unwrap();
+        let (sender, states) = watch::channel(None);
+        (Guest::new(parts(&paths, store, sender)), states, dir)
+    }
+
+    /// Issue: a guest that came by post-copy could never migrate again.
+    #[tokio::test]
+    async fn guest_that_has_come_waits_for_no_launcher() {
+        let (mut guest, _states, _dir) = guest_at(MigrationStep::Following, Phase::Started);
+        let waiting = guest.tasks.spawn(std::future::pending::<()>());
+        guest.migrations.task = Some(waiting.abort_handle());
+        guest.on_follow_end(FollowEnd::Complete).await;
+        assert!(guest.migrations.task.is_none());
+        assert_eq!(guest.store.migration_step(), Some(MigrationStep::Arrived));
+        let report = guest.migration_report().unwrap();
+        assert_eq!(report.stage, MigrationStage::Done);
+    }
+
+    /// Issue: a guest that powered itself off in post-copy counted as lost, and was started again.
+    #[tokio::test(start_paused = true)]
+    async fn guest_that_has_ended_in_its_new_pod_has_ended() {
+        let ended = Phase::Ended(StopReason::Shutdown);
+        let (mut new, _states, _dir) = guest_at(MigrationStep::Following, ended);
+        let answer = new.answer(Ask::End).await;
+        assert!(
+            matches!(answer, Ok(Answer::Ended(Some(StopReason::Shutdown)))),
+            "{answer:?}"
+        );
+        let (mut old, states, _dir) = guest_at(MigrationStep::Switched, Phase::Started);
+        old.on_follow_end(FollowEnd::Ended(StopReason::Shutdown))
+            .await;
+        let state = states.borrow().clone().unwrap();
+        let ended = DomainState::Stopped(StopReason::Shutdown);
+        assert_eq!(state.domain, Some(ended));
+        assert!(old.store.is_given_up());
+    }
+
+    /// Issue: the handler was told that the guest runs.
+    #[tokio::test]
+    async fn take_over_that_is_not_possible_is_refused() {
+        let (mut guest, _states, _dir) = guest_at(MigrationStep::Incoming, Phase::Receiving);
+        guest.status = Some(Status::Startable);
+        guest.migrations.holds = true;
+        // There is no connection to libvirt.
+        let refusal = guest.take_over("m").await.unwrap_err();
+        assert!(refusal.is_closed(), "{refusal:?}");
+        assert_eq!(guest.store.migration_step(), Some(MigrationStep::Incoming));
+    }
+
+    /// Issue: a user's pause made the switch impossible, and the handler asked each second.
+    #[tokio::test(start_paused = true)]
+    async fn request_to_switch_is_made_once_and_not_for_a_paused_guest() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::under(dir.path());
+        let (sender, _states) = watch::channel(None);
+        let (mut guest, _libvirtd) = guest(&paths, sender);
+        guest
+            .store
+            .set_migration(record(MigrationStep::Copying))
+            .unwrap();
+        guest.migrations.enter("m", MigrationStage::Copying);
+        let needs_none = |guest: &Guest| guest.migration_report().unwrap().needs_no_switch;
+        assert!(!needs_none(&guest));
+        guest.store.set_stays_paused(true).unwrap();
+        assert!(needs_none(&guest));
+        guest.start_post_copy("m");
+        guest.store.set_stays_paused(false).unwrap();
+        assert!(!needs_none(&guest), "the guest was paused");
+        guest.start_post_copy("m");
+        assert!(needs_none(&guest));
+    }
 
     #[test]
     fn guest_in_post_copy_fails_only_when_qemu_says_so() {
@@ -487,32 +455,10 @@ mod tests {
     }
 
     #[test]
-    fn only_final_states_of_qemu_end_the_wait() {
-        for status in [
-            "",
-            "none",
-            "active",
-            "device",
-            "postcopy-active",
-            "postcopy-recover",
-        ] {
-            assert_eq!(end_of(status), None, "{status}");
-        }
-        assert_eq!(end_of("completed"), Some(FollowEnd::Complete));
-        for status in ["postcopy-paused", "failed", "cancelled"] {
-            let end = end_of(status);
-            assert!(
-                matches!(&end, Some(FollowEnd::Broken(message)) if message.contains(status)),
-                "{status}: {end:?}"
-            );
-        }
-    }
-
-    #[test]
     fn copy_counts_as_switched_when_libvirt_pauses_the_guest_for_it() {
         use libvirt::DomainState::{Paused, Running};
         for (state, expected) in [
-            (Running, false),
+            (Running(libvirt::RunningReason::Other), false),
             (Paused(PausedReason::Migration), false),
             (Paused(PausedReason::User), false),
             (Paused(PausedReason::Postcopy), true),
