@@ -28,9 +28,9 @@ pub(crate) const OF_ALL: usize = 32;
 /// A place among the downloads of a user, of a namespace and of all users, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
-    _of_user: OwnedSemaphorePermit,
-    _of_namespace: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
+    _user: OwnedSemaphorePermit,
+    _namespace: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
 }
 
 struct Ticket<T> {
@@ -97,9 +97,9 @@ impl<T> Tickets<T> {
         let of_namespace = place_of(&mut inner.namespaces, namespace, OF_NAMESPACE);
         let of_all = Arc::clone(&self.all).try_acquire_owned();
         let place = Place {
-            _of_user: of_user.ok_or(NoTicket::User)?,
-            _of_namespace: of_namespace.ok_or(NoTicket::Namespace)?,
-            _of_all: of_all.map_err(|_| NoTicket::All)?,
+            _user: of_user.ok_or(NoTicket::User)?,
+            _namespace: of_namespace.ok_or(NoTicket::Namespace)?,
+            _all: of_all.map_err(|_| NoTicket::All)?,
         };
         let until = Instant::now() + LIFE;
         let one = Ticket {

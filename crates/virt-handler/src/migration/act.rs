@@ -76,7 +76,7 @@ impl Guests {
             is_known: link.state.is_some(),
             stage: report.map(|report| &report.stage),
             overrun: pace.overrun.as_deref(),
-            due: pace.due.of(report),
+            due: pace.due.of(report.map(Box::as_ref)),
         });
         if let Some(step) = step {
             tracing::info!(migration = uid, ?step, "next step of a migration");

@@ -264,7 +264,7 @@ mod tests {
             assert_eq!(found, None, "{seconds}");
             assert_eq!(watch.due(), Due::Nothing, "{seconds}");
         }
-        let now = start + Duration::from_secs(300);
+        let now = start + Duration::from_mins(5);
         let found = watch.observe(limits, Some(&progress(300, 500)), now);
         assert_eq!(found, None);
         assert_eq!(watch.due(), Due::PostCopy);

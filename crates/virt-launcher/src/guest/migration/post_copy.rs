@@ -306,12 +306,12 @@ mod tests {
     use crate::guest::task::tests::{guest, parts, plan};
     use crate::settings::Paths;
 
-    fn record(step: MigrationStep) -> Option<MigrationRecord> {
-        Some(MigrationRecord {
+    fn record(step: MigrationStep) -> MigrationRecord {
+        MigrationRecord {
             id: "m".to_owned(),
             step,
             stays_paused: false,
-        })
+        }
     }
 
     /// A guest without a connection to libvirt.
@@ -323,7 +323,7 @@ mod tests {
         let paths = Paths::under(dir.path());
         let mut store = RecordStore::open(&paths.record()).unwrap();
         store.set_plan(plan()).unwrap();
-        store.set_migration(record(step)).unwrap();
+        store.set_migration(Some(record(step))).unwrap();
         store.advance(phase).unwrap();
         let (sender, states) = watch::channel(None);
         (Guest::new(parts(&paths, store, sender)), states, dir)
@@ -382,7 +382,7 @@ mod tests {
         let (mut guest, _libvirtd) = guest(&paths, sender);
         guest
             .store
-            .set_migration(record(MigrationStep::Copying))
+            .set_migration(Some(record(MigrationStep::Copying)))
             .unwrap();
         guest.migrations.enter("m", MigrationStage::Copying);
         let needs_none = |guest: &Guest| guest.migration_report().unwrap().needs_no_switch;
