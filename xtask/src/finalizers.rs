@@ -27,6 +27,8 @@ const CONSTANTS: &[Row] = &[
     Row { finalizer: "RESTORE", added: Some(("crates/virt-controller/src/restore/act.rs", "push(finalizers::RESTORE.to_owned())")), removed: ("crates/virt-controller/src/restore/act.rs", "one != finalizers::RESTORE") },
     Row { finalizer: "BACKUP", added: Some(("crates/virt-controller/src/backup/act.rs", "push(finalizers::BACKUP.to_owned())")), removed: ("crates/virt-controller/src/backup/act.rs", "one != finalizers::BACKUP") },
     Row { finalizer: "BACKUP_RESTORE", added: Some(("crates/virt-controller/src/backup_restore/act.rs", "push(finalizers::BACKUP_RESTORE.to_owned())")), removed: ("crates/virt-controller/src/backup_restore/act.rs", "one != finalizers::BACKUP_RESTORE") },
+    Row { finalizer: "POOL", added: Some(("crates/virt-controller/src/pool/act.rs", "push(finalizers::POOL.to_owned())")), removed: ("crates/virt-controller/src/pool/act.rs", "*one != finalizers::POOL") },
+    Row { finalizer: "TEMPLATE_REQUEST", added: Some(("crates/virt-controller/src/template_request/act.rs", "push(finalizers::TEMPLATE_REQUEST.to_owned())")), removed: ("crates/virt-controller/src/template_request/act.rs", "one != finalizers::TEMPLATE_REQUEST") },
 ];
 
 /// Finalizers of Kubernetes that the embedded API server and node add.

@@ -12,6 +12,7 @@ mod bridge;
 mod dhcp_options;
 mod error;
 mod guest_mac;
+mod interface;
 mod link_alias;
 mod masquerade;
 pub mod nft;

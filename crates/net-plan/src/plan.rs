@@ -6,8 +6,9 @@ use kubevirt_api::{
     RUNTIME_USER, network::PodNetwork, vmi_status::VirtualMachineInstanceNetworkInterface,
 };
 use launcher_channel::{DhcpServer, Ipv6Router, Ipv6Server, PasstServer, Route};
-use model::{Attachment, Binding, Guest, Interface, LinkState, Network, Supported, Unsupported};
+use model::{Attachment, Binding, Guest, Interface, Network, Supported, Unsupported};
 
+use crate::interface::{link_state, tap_name};
 use crate::{
     Bridge, Cidr, MacAddress, Observed, PlanError, Plumbing, PodInterface, SharedAddress, Sysctl,
     Tap, bridge, dhcp_options,
@@ -384,14 +385,6 @@ fn unprivileged_echo() -> Sysctl {
     }
 }
 
-/// The link that the VMI asks for, as its status shows it.
-pub(crate) fn link_state(interface: &Interface<'_>) -> &'static str {
-    match interface.link {
-        LinkState::Up => "up",
-        LinkState::Down | LinkState::Absent => "down",
-    }
-}
-
 fn bridge_name(pod: &PodInterface) -> String {
     format!("k6t-{}", bridge::suffix(&pod.name))
 }
@@ -417,15 +410,6 @@ fn pod_interface<'a>(
             },
             pod_interface: name,
         }),
-    }
-}
-
-/// The name of a tap: the number of the primary interface, or the digits of the pod's interface.
-pub(crate) fn tap_name(interface: &Interface<'_>, pod_interface: &str) -> String {
-    if interface.is_primary() {
-        "tap0".to_owned()
-    } else {
-        format!("tap{}", bridge::suffix(pod_interface))
     }
 }
 

@@ -3,7 +3,7 @@
 use kubevirt_api::vmi_status::VirtualMachineInstanceNetworkInterface;
 use model::{Attachment, Binding, BindingPlugin, Guest, Interface, Network, Unsupported};
 
-use crate::plan::{link_state, tap_name};
+use crate::interface::{link_state, tap_name};
 use crate::{Observed, PlanError, PodInterface, guest_mac};
 
 /// Names of the links that may be the taps of interfaces whose binding has the cluster's network plugin make them;

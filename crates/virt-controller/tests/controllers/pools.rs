@@ -417,7 +417,7 @@ async fn vm_without_any_pool_can_be_deleted() {
     let cluster = TestCluster::new().await;
     let stray = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
-        "metadata": {"name": "gone-0", "finalizers": [FINALIZER]},
+        "metadata": {"name": "gone-0", "namespace": NAMESPACE, "finalizers": [FINALIZER]},
         "spec": {"runStrategy": "Halted", "template": {"spec": test_cluster::guest()}},
     });
     cluster.create(stray).await;
