@@ -8,7 +8,7 @@ use kubevirt_api::{
 use launcher_channel::{DhcpServer, Ipv6Router, Ipv6Server, PasstServer, Route};
 use model::{Attachment, Binding, Guest, Interface, Network, Supported, Unsupported};
 
-use crate::interface::{link_state, tap_name};
+use crate::interface::link_state;
 use crate::{
     Bridge, Cidr, MacAddress, Observed, PlanError, Plumbing, PodInterface, SharedAddress, Sysctl,
     Tap, bridge, dhcp_options,
