@@ -106,7 +106,7 @@ mod tests {
             .collect();
         assert_eq!(faults(&sources), Vec::<String>::new());
         // A finalizer that a new controller adds needs a row.
-        let unlisted = ("crates/a/src/b.rs", "push(finalizers::POOL)");
+        let unlisted = ("crates/a/src/b.rs", "push(finalizers::UNLISTED)");
         let with_unlisted: Vec<_> = sources.iter().copied().chain([unlisted]).collect();
         assert_eq!(faults(&with_unlisted).len(), 1);
         // A removal that is gone is found.

@@ -35,6 +35,8 @@ async fn migrate(old: &mut Handler<'_>) {
         id: ID.to_owned(),
         copied_disks: vec!["vda".to_owned()],
         post_copy: true,
+        // QEMU does not switch if it expects to copy the rest within its longest pause, as a fast copy would.
+        bandwidth_mib: Some(1),
         ..MigrationPlan::default()
     };
     old.done(Request::Migrate(Box::new(plan))).await;
