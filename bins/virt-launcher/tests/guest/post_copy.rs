@@ -10,8 +10,7 @@ use tokio::sync::watch;
 use crate::bundle::{Bundle, kill};
 use crate::handler::Handler;
 use crate::migration::{
-    COUNTING_GUEST, ID, arm, connect_when, continues, ends, is_one_row, receive, wait_for_letters,
-    written,
+    ID, arm, connect_when, continues, ends, is_one_row, receive, wait_for_letters, written,
 };
 use crate::{QEMU, disk_plan, pod, pod_with, single};
 
@@ -21,6 +20,17 @@ const ARMED: &str = "VIRT_LAUNCHER_LOG=debug FERROVIRT_FAILPOINTS=/run/private/f
 const BEFORE_THE_SWITCH: [&str; 2] = [
     "virt-launcher/migration/held",
     "virt-launcher/migration/start-post-copy",
+];
+
+/// A boot sector that writes the alphabet to the serial line, over and over, and half a megabyte of memory after
+/// each letter: a slow copy never comes to its end.
+const WRITING_GUEST: &[u8] = &[
+    0xfc, 0xba, 0xf8, 0x03, 0xb0, b'a', // cld; dx = 0x3f8, al = 'a'
+    0xee, 0xfe, 0xc0, 0x3c, 0x7b, 0x75, 0x02, 0xb0, b'a', // write, next letter
+    0xbb, 0x00, 0x10, // from 0x10000
+    0x8e, 0xc3, 0x31, 0xff, 0xb9, 0xff, 0xff, 0xf3, 0xaa, // fill a segment with the letter
+    0x80, 0xc7, 0x10, 0x80, 0xff, 0x90, 0x75, 0xef, // up to 0x90000
+    0xeb, 0xe1,
 ];
 
 /// QEMU's way to learn which memory a guest misses. The kernel forbids it to users without privileges
@@ -35,7 +45,7 @@ async fn migrate(old: &mut Handler<'_>) {
         id: ID.to_owned(),
         copied_disks: vec!["vda".to_owned()],
         post_copy: true,
-        // QEMU does not switch if it expects to copy the rest within its longest pause, as a fast copy would.
+        // QEMU does not switch if it expects to copy the rest within its longest pause.
         bandwidth_mib: Some(1),
         ..MigrationPlan::default()
     };
@@ -69,8 +79,8 @@ async fn guest_goes_on_before_its_memory_is_there() {
     allow_post_copy();
     let source = pod();
     let target = pod();
-    let plan = disk_plan(&source, COUNTING_GUEST);
-    let target_plan = disk_plan(&target, COUNTING_GUEST);
+    let plan = disk_plan(&source, WRITING_GUEST);
+    let target_plan = disk_plan(&target, WRITING_GUEST);
     let mut old = Handler::connect(&source);
     old.done(Request::Sync(Box::new(plan))).await;
     wait_for_letters(&source, 60);
@@ -103,8 +113,8 @@ async fn guest_stays_when_its_launcher_dies_before_the_switch() {
     for failpoint in BEFORE_THE_SWITCH {
         let source = pod_with(ARMED);
         let target = pod();
-        let plan = disk_plan(&source, COUNTING_GUEST);
-        let target_plan = disk_plan(&target, COUNTING_GUEST);
+        let plan = disk_plan(&source, WRITING_GUEST);
+        let target_plan = disk_plan(&target, WRITING_GUEST);
         let mut old = Handler::connect(&source);
         old.done(Request::Sync(Box::new(plan))).await;
         wait_for_letters(&source, 5);
@@ -127,8 +137,8 @@ async fn guest_goes_on_in_its_new_pod_when_its_launcher_dies_after_the_switch() 
     allow_post_copy();
     let source = pod_with(ARMED);
     let target = pod();
-    let plan = disk_plan(&source, COUNTING_GUEST);
-    let target_plan = disk_plan(&target, COUNTING_GUEST);
+    let plan = disk_plan(&source, WRITING_GUEST);
+    let target_plan = disk_plan(&target, WRITING_GUEST);
     let mut old = Handler::connect(&source);
     old.done(Request::Sync(Box::new(plan))).await;
     wait_for_letters(&source, 60);
@@ -160,8 +170,8 @@ async fn guest_is_taken_over_when_nobody_asked_in_post_copy() {
     allow_post_copy();
     let source = pod_with(ARMED);
     let target = pod();
-    let plan = disk_plan(&source, COUNTING_GUEST);
-    let target_plan = disk_plan(&target, COUNTING_GUEST);
+    let plan = disk_plan(&source, WRITING_GUEST);
+    let target_plan = disk_plan(&target, WRITING_GUEST);
     let mut old = Handler::connect(&source);
     old.done(Request::Sync(Box::new(plan))).await;
     wait_for_letters(&source, 60);
