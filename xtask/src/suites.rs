@@ -33,7 +33,7 @@ const WITH_GUESTS: [&str; 2] = ["e2e/single_host", "virt-launcher-bin/guest"];
 /// Guests mostly wait, so more tests with guests run at once than there are processors.
 const TESTS_WITH_GUESTS: &str = "4";
 /// A suite that takes longer hangs.
-const TIME_LIMIT: &str = "40m";
+const TIME_LIMIT: &str = "50m";
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
