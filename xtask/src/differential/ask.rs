@@ -9,6 +9,7 @@ use http::{Method, Request, Response, header};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::script::Step;
 
@@ -89,8 +90,22 @@ impl Asker {
         Self(client)
     }
 
+    /// The answer to a step, once it has what the step waits for. Without that in time, the last one is compared.
+    pub(super) async fn ask_until(&self, step: &Step, variables: &Variables) -> Result<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.ask(step, variables).await?;
+            let wanted = step.until.as_deref();
+            let is_there = wanted.is_none_or(|wanted| answer.pointer(wanted).is_some());
+            if is_there || Instant::now() > deadline {
+                return Ok(answer);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     /// The answer to a step: its status, the headers that clients read, its body.
-    pub(super) async fn ask(&self, step: &Step, variables: &Variables) -> Result<Value> {
+    async fn ask(&self, step: &Step, variables: &Variables) -> Result<Value> {
         let (method, path) = step.ask.split_once(' ').context("ask is METHOD path")?;
         let language = step.language.as_deref().map(language);
         let body = match (&step.body, &step.text) {

@@ -184,7 +184,7 @@ async fn play(
 
 /// The normalised answer to one step.
 async fn answer(server: &Asker, step: &Step, variables: &mut Variables) -> Result<Value> {
-    let raw = server.ask(step, variables).await?;
+    let raw = server.ask_until(step, variables).await?;
     variables.keep(&step.keep, &raw);
     let mut answer = normal::normalise(raw, variables);
     for pointer in &step.ignore {

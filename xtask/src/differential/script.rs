@@ -51,6 +51,10 @@ pub(super) struct Step {
     /// The answer is a watch: read so many events. With zero, read until the server ends it.
     #[serde(default)]
     pub(super) events: Option<usize>,
+    /// The request changes nothing, and is sent until its response has what this JSON pointer names: the caches from
+    /// which a server answers may follow a write after a while.
+    #[serde(default)]
+    pub(super) until: Option<String>,
     /// JSON pointers to ignored parts of the response.
     #[serde(default)]
     pub(super) ignore: Vec<String>,
