@@ -39,6 +39,25 @@ fn allow_post_copy() {
     fs::write("/proc/sys/vm/unprivileged_userfaultfd", "1").unwrap();
 }
 
+/// Starts the guest in one pod; the other waits for it.
+async fn start<'a>(source: &'a Bundle, target: &'a Bundle) -> (Handler<'a>, Handler<'a>) {
+    let plan = disk_plan(source, WRITING_GUEST);
+    let target_plan = disk_plan(target, WRITING_GUEST);
+    let mut old = Handler::connect(source);
+    old.done(Request::Sync(Box::new(plan))).await;
+    wait_for_letters(source, 60);
+    let mut new = Handler::connect(target);
+    new.done(receive(&target_plan)).await;
+    (old, new)
+}
+
+/// Waits until the guest has written more in its new pod, and checks that no letter is missing.
+fn goes_on(source: &Bundle, target: &Bundle) {
+    let before = written(target).len();
+    wait_for_letters(target, before + 60);
+    is_one_row(source, target);
+}
+
 /// Begins a copy that can be switched, and asks for the switch.
 async fn migrate(old: &mut Handler<'_>) {
     let plan = MigrationPlan {
@@ -79,13 +98,7 @@ async fn guest_goes_on_before_its_memory_is_there() {
     allow_post_copy();
     let source = pod();
     let target = pod();
-    let plan = disk_plan(&source, WRITING_GUEST);
-    let target_plan = disk_plan(&target, WRITING_GUEST);
-    let mut old = Handler::connect(&source);
-    old.done(Request::Sync(Box::new(plan))).await;
-    wait_for_letters(&source, 60);
-    let mut new = Handler::connect(&target);
-    new.done(receive(&target_plan)).await;
+    let (mut old, mut new) = start(&source, &target).await;
     let (open, is_open) = watch::channel(false);
     let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &is_open);
     migrate(&mut old).await;
@@ -99,9 +112,7 @@ async fn guest_goes_on_before_its_memory_is_there() {
     let log = target.log();
     assert!(log.contains("the guest runs here, and its memory follows"));
     assert!(source.pids(QEMU).is_empty());
-    let before = written(&target).len();
-    wait_for_letters(&target, before + 60);
-    is_one_row(&source, &target);
+    goes_on(&source, &target);
     let paused = new.done(Request::Pause).await;
     assert_eq!(paused.domain, Some(DomainState::PausedByUser));
 }
@@ -113,13 +124,7 @@ async fn guest_stays_when_its_launcher_dies_before_the_switch() {
     for failpoint in BEFORE_THE_SWITCH {
         let source = pod_with(ARMED);
         let target = pod();
-        let plan = disk_plan(&source, WRITING_GUEST);
-        let target_plan = disk_plan(&target, WRITING_GUEST);
-        let mut old = Handler::connect(&source);
-        old.done(Request::Sync(Box::new(plan))).await;
-        wait_for_letters(&source, 5);
-        let mut new = Handler::connect(&target);
-        new.done(receive(&target_plan)).await;
+        let (mut old, _new) = start(&source, &target).await;
         let (_sender, never) = watch::channel(false);
         let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &never);
         let launcher = single(&source.pids("virt-launcher"));
@@ -137,13 +142,7 @@ async fn guest_goes_on_in_its_new_pod_when_its_launcher_dies_after_the_switch() 
     allow_post_copy();
     let source = pod_with(ARMED);
     let target = pod();
-    let plan = disk_plan(&source, WRITING_GUEST);
-    let target_plan = disk_plan(&target, WRITING_GUEST);
-    let mut old = Handler::connect(&source);
-    old.done(Request::Sync(Box::new(plan))).await;
-    wait_for_letters(&source, 60);
-    let mut new = Handler::connect(&target);
-    new.done(receive(&target_plan)).await;
+    let (mut old, mut new) = start(&source, &target).await;
     let (open, is_open) = watch::channel(false);
     let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &is_open);
     let launcher = single(&source.pids("virt-launcher"));
@@ -153,15 +152,13 @@ async fn guest_goes_on_in_its_new_pod_when_its_launcher_dies_after_the_switch() 
     open.send_replace(true);
     let mut old = Handler::connect_past(&source, Some(launcher));
     assert_eq!(ends(&mut old).await, MigrationStage::Done);
-    // If all of the memory had left before the next launcher was there, nobody has asked yet.
+    // Unless the next launcher came in time to ask for it, the guest still waits here.
     let id = ID.to_owned();
     new.done(Request::TakeOver { id }).await;
     assert_eq!(ends(&mut new).await, MigrationStage::Done);
     new.reports(DomainState::Running).await;
     assert!(source.pids(QEMU).is_empty());
-    let before = written(&target).len();
-    wait_for_letters(&target, before + 60);
-    is_one_row(&source, &target);
+    goes_on(&source, &target);
 }
 
 /// The launcher of the new pod hears nothing of the switch before all of the memory is there.
@@ -170,13 +167,7 @@ async fn guest_is_taken_over_when_nobody_asked_in_post_copy() {
     allow_post_copy();
     let source = pod_with(ARMED);
     let target = pod();
-    let plan = disk_plan(&source, WRITING_GUEST);
-    let target_plan = disk_plan(&target, WRITING_GUEST);
-    let mut old = Handler::connect(&source);
-    old.done(Request::Sync(Box::new(plan))).await;
-    wait_for_letters(&source, 60);
-    let mut new = Handler::connect(&target);
-    new.done(receive(&target_plan)).await;
+    let (mut old, mut new) = start(&source, &target).await;
     let (open, is_open) = watch::channel(false);
     let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &is_open);
     let launcher = single(&source.pids("virt-launcher"));
@@ -196,7 +187,5 @@ async fn guest_is_taken_over_when_nobody_asked_in_post_copy() {
     new.done(Request::TakeOver { id }).await;
     assert_eq!(ends(&mut new).await, MigrationStage::Done);
     new.reports(DomainState::Running).await;
-    let before = written(&target).len();
-    wait_for_letters(&target, before + 60);
-    is_one_row(&source, &target);
+    goes_on(&source, &target);
 }
