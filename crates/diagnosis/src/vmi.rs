@@ -45,6 +45,7 @@ pub(crate) const NETWORK: &[Reason] = &[
     Reason::NetworkNotJoined,
     Reason::NetworkNotAttached,
     Reason::NetworkBindingNotRegistered,
+    Reason::NetworkBindingNotOfPod,
     Reason::NetworkBindingWithoutTap,
     Reason::BadNetworkCidr,
     Reason::BadMacAddress,

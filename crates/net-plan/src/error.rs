@@ -29,10 +29,8 @@ pub enum PlanError {
         network: String,
         pod_interface: String,
     },
-    #[error(
-        "{field}: the pod was not made for the network binding {binding:?}: start the VM again"
-    )]
-    BindingNotRegistered { field: String, binding: String },
+    #[error("{field}: the pod was not made for the network binding {binding:?}")]
+    BindingNotOfPod { field: String, binding: String },
     #[error(
         "the pod has no tap for interface {interface} of the VMI: neither {tap} nor {pod_interface} is a tap or a \
          macvtap"
@@ -79,7 +77,7 @@ impl PlanError {
             | Self::OnlyOnPodNetwork { .. }
             | Self::NotOnPodNetwork { .. } => Reason::DomainNotRenderable,
             Self::NotAttached { .. } => Reason::NetworkNotAttached,
-            Self::BindingNotRegistered { .. } => Reason::NetworkBindingNotRegistered,
+            Self::BindingNotOfPod { .. } => Reason::NetworkBindingNotOfPod,
             Self::NoTap { .. } => Reason::NetworkBindingWithoutTap,
             Self::NoSuchNetwork { .. } => Reason::NoSuchNetwork,
             Self::SecondInterface { .. } => Reason::SecondInterface,
@@ -89,16 +87,5 @@ impl PlanError {
             Self::PodHasNoAddress { .. } => Reason::PodHasNoAddress,
             Self::TooManyRoutes { .. } => Reason::TooManyRoutes,
         }
-    }
-
-    /// Whether the pod's network or another pod may still resolve it; otherwise the VMI has to change.
-    pub fn is_transient(&self) -> bool {
-        matches!(
-            self,
-            Self::PodHasNoAddress { .. }
-                | Self::NotAttached { .. }
-                | Self::BindingNotRegistered { .. }
-                | Self::NoTap { .. }
-        )
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn of(
         return Ok(None);
     };
     let plugin = observed.plugins.get(&used.name).copied();
-    let not_registered = || PlanError::BindingNotRegistered {
+    let not_registered = || PlanError::BindingNotOfPod {
         field: interface.field("binding.name"),
         binding: used.name.clone(),
     };

@@ -757,6 +757,9 @@ reasons! {
         NetworkBindingNotRegistered: NeedsChange,
             "The cluster does not have the network binding that an interface names.",
             "Ask the administrator to register it in the KubeVirt configuration (`network.binding`); the VM then starts by itself.";
+        NetworkBindingNotOfPod: NeedsChange,
+            "The pod was made without the network binding of an interface, as by an earlier version.",
+            "Delete the VMI: its VM gets another one.";
         NetworkBindingWithoutTap: NeedsChange,
             "The pod has no tap for an interface whose network binding expects one from the cluster's network plugin.",
             "Ask the administrator for a network whose plugin makes taps, and delete the VMI: its VM gets another one.";

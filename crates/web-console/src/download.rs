@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::{
     headers, paths,
     relay::relayed,
-    remote::{self, Failure},
+    remote::{self, Failure, Tried},
     respond,
     server::Console,
     tickets::{NoTicket, OF_NAMESPACE, OF_USER, Tickets},
@@ -107,7 +107,7 @@ async fn try_issue(
         return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
     };
     let download = download(client, &wanted).await?;
-    let (authority, probe) = (download.authority.clone(), download.request(Method::HEAD)?);
+    let (authority, probe) = (download.authority.clone(), download.request()?);
     let user = user(client).await?;
     let issued = tickets.issue(&user, &wanted.namespace, download);
     let ticket = issued.map_err(|why| match why {
@@ -134,7 +134,8 @@ async fn try_issue(
             "read random numbers from the operating system",
         ),
     })?;
-    // The browser shows nothing of the error that a download has, so the page gets to know it now.
+    // The browser shows nothing of the error that a download has, so the page gets to know it now. Only an answer to
+    // GET has the server's reason.
     if let Err(refusal) = ask(authority.as_deref(), probe).await {
         drop(tickets.take(&ticket));
         return Err(refusal);
@@ -143,9 +144,9 @@ async fn try_issue(
 }
 
 impl Download {
-    fn request(&self, method: Method) -> Result<http::Request<Body>, Refusal> {
+    fn request(&self) -> Result<http::Request<Body>, Refusal> {
         let request = http::Request::builder()
-            .method(method)
+            .method(Method::GET)
             .uri(&self.url)
             .header(TOKEN, self.token.clone());
         request
@@ -181,11 +182,11 @@ async fn ask(
 
 /// One text for each server that cannot be reached: a Service can point anywhere.
 fn unreached(Failure { tried, why }: &Failure) -> String {
-    match *tried {
-        "reach" => "the export server cannot be reached, or has a certificate that the export does not name: look \
+    match tried {
+        Tried::Reach => "the export server cannot be reached, or has a certificate that the export does not name: look \
                     at the export's pod and Service, or try again"
             .to_owned(),
-        tried => format!("{tried} the export server: {why}"),
+        Tried::Trust => format!("{tried} the export server: {why}"),
     }
 }
 
@@ -328,7 +329,7 @@ async fn try_serve(
         let message = "this link was used already, or is older than a minute: press Download again";
         return Err(Refusal::new(StatusCode::NOT_FOUND, message));
     };
-    let request = download.request(Method::GET)?;
+    let request = download.request()?;
     let answer = ask(download.authority.as_deref(), request).await?;
     let (parts, body) = answer.into_parts();
     let body = relayed(&console.tasks, console.stop.clone(), place, body);

@@ -17,8 +17,8 @@ use crate::remote::chunks;
 
 /// Pieces that wait for the browser: one is sent while the next arrives.
 const WAITING: usize = 2;
-/// How long a browser may take for one piece.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// How long a browser may take for one piece. An export server waits no longer either.
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Bytes that a browser takes in a second at least, on average. The time in which the server sends nothing does not
 /// count: a compressed disk without content arrives slowly.
 const RATE: u64 = 16 << 10;

@@ -1,6 +1,6 @@
 //! Requests to servers other than the API server: the upload proxy and export servers.
 
-use std::{io, time::Duration};
+use std::{fmt, io, time::Duration};
 
 use axum::body::{Body, Bytes};
 use error_chain::error_chain;
@@ -19,10 +19,26 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long a sender may send nothing: places are few.
 const SILENCE: Duration = Duration::from_mins(2);
 
-/// What was tried, as a verb before the name of the server, and why it failed.
+/// What was tried, shown as a verb before the name of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tried {
+    Trust,
+    Reach,
+}
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Trust => "trust",
+            Self::Reach => "reach",
+        })
+    }
+}
+
+/// What was tried, and why it failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    pub(crate) tried: &'static str,
+    pub(crate) tried: Tried,
     pub(crate) why: String,
 }
 
@@ -31,11 +47,12 @@ pub(crate) async fn exchange(
     authority: Option<&str>,
     request: http::Request<Body>,
 ) -> Result<http::Response<Body>, Failure> {
-    let failure = |tried: &'static str, why: String| Failure { tried, why };
+    let failure = |tried: Tried, why: String| Failure { tried, why };
     let mut config = Config::new(Uri::from_static("https://server"));
     if let Some(pem) = authority {
         let certificates = Trust::from_pem(pem).certificates();
-        let certificates = certificates.map_err(|error| failure("trust", error_chain(&error)))?;
+        let certificates =
+            certificates.map_err(|error| failure(Tried::Trust, error_chain(&error)))?;
         let certificates = certificates.iter().map(|one| one.as_ref().to_vec());
         config.root_cert = Some(certificates.collect());
     }
@@ -46,10 +63,10 @@ pub(crate) async fn exchange(
     connector.set_keepalive(Some(KEEPALIVE));
     let connector = config
         .rustls_https_connector_with_connector(connector)
-        .map_err(|error| failure("trust", error_chain(&error)))?;
+        .map_err(|error| failure(Tried::Trust, error_chain(&error)))?;
     let server = Http::builder(TokioExecutor::new()).build(connector);
     let response = server.request(request).await;
-    let response = response.map_err(|error| failure("reach", error_chain(&error)))?;
+    let response = response.map_err(|error| failure(Tried::Reach, error_chain(&error)))?;
     Ok(response.map(Body::new))
 }
 

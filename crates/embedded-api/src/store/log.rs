@@ -288,21 +288,21 @@ fn previous(db: &Connection, key: &Key, revision: u64) -> Result<Option<Bytes>, 
 }
 
 /// Compacts all but the last `keep.count` changes, and of these all but the last `keep.bytes`. Returns the last
-/// change that is no longer kept, unless there is nothing new to drop.
-pub(super) fn compact(db: &mut Connection, keep: Bound) -> Result<Option<u64>, StoreError> {
+/// change that is no longer kept.
+pub(super) fn compact(db: &mut Connection, keep: Bound) -> Result<u64, StoreError> {
     let db = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let count = u64::try_from(keep.count).unwrap_or(u64::MAX);
     let by_count = revision(&db)?.saturating_sub(count);
-    let until = by_count.max(last_beyond(&db, keep.bytes)?);
-    if until <= counter(&db, "compacted")? {
-        return Ok(None);
+    let compacted = counter(&db, "compacted")?;
+    let until = by_count.max(last_beyond(&db, keep.bytes)?).max(compacted);
+    if until > compacted {
+        db.execute(
+            "UPDATE counters SET value = ?1 WHERE name = 'compacted'",
+            [until],
+        )?;
     }
-    db.execute(
-        "UPDATE counters SET value = ?1 WHERE name = 'compacted'",
-        [until],
-    )?;
     db.commit()?;
-    Ok(Some(until))
+    Ok(until)
 }
 
 /// Drops a part of what was compacted `until` a change: what comes after the change `from`, within the bound.

@@ -229,17 +229,18 @@ impl Store {
         self.read(move |db| log::check_kept(db, revision)).await
     }
 
-    /// Drops all but the last changes within the bound, in parts: other writes come in between.
+    /// Drops all but the last changes within the bound.
     pub(crate) async fn compact(&self, keep: Bound) -> Result<(), StoreError> {
-        let Some(until) = self.write(move |db| log::compact(db, keep)).await? else {
-            return Ok(());
-        };
+        self.compact_in_parts(keep, COMPACTED_AT_ONCE).await
+    }
+
+    /// Other writes come between the parts. What an interrupted compaction has left is dropped as well.
+    async fn compact_in_parts(&self, keep: Bound, part: Bound) -> Result<(), StoreError> {
+        let until = self.write(move |db| log::compact(db, keep)).await?;
         let mut from = 0;
         while from < until {
             let rest = (from, until);
-            from = self
-                .write(move |db| log::drop_part(db, rest, COMPACTED_AT_ONCE))
-                .await?;
+            from = self.write(move |db| log::drop_part(db, rest, part)).await?;
         }
         Ok(())
     }

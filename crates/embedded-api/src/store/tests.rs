@@ -138,7 +138,7 @@ async fn compacted_changes_are_rejected_and_later_ones_replayed() {
         kinds,
         [(EventKind::Added, false), (EventKind::Modified, true)]
     );
-    store.compact(last(1)).await.unwrap();
+    store.compact_in_parts(last(1), last(1)).await.unwrap();
     let compacted = store.changes_after(&scope, start, Bound::ALL).await;
     assert!(matches!(compacted, Err(StoreError::Compacted { .. })));
     let kept = store
@@ -146,6 +146,33 @@ async fn compacted_changes_are_rejected_and_later_ones_replayed() {
         .await
         .unwrap();
     assert_eq!(kept.first().unwrap().revision, second.revision);
+}
+
+/// Issue: what was left of a compaction stayed until there was more to compact.
+#[tokio::test]
+async fn interrupted_compaction_is_completed() {
+    let store = memory();
+    let key = things().key("", "a");
+    let (_, mut latest) = store.create(&key, thing("a")).await.unwrap();
+    for _ in 0..5 {
+        let updated = store.update(&key, latest.revision, thing("a")).await;
+        latest = updated.unwrap().1;
+    }
+    let keep = last(1);
+    let compacted = store.write(move |db| log::compact(db, keep)).await;
+    compacted.unwrap();
+    assert_eq!(changes_in_log(&store).await, 6);
+    store.compact_in_parts(keep, last(1)).await.unwrap();
+    // The one that is kept, and the object before it.
+    assert_eq!(changes_in_log(&store).await, 2);
+}
+
+async fn changes_in_log(store: &Store) -> u64 {
+    let count = store.read(|db| {
+        let query = "SELECT count(*) FROM log";
+        Ok(db.query_row(query, [], |row| row.get(0))?)
+    });
+    count.await.unwrap()
 }
 
 /// A sort would copy the bodies of all changes of the kind, for every watch that reads on.
@@ -221,7 +248,7 @@ async fn object_before_a_change_is_known_however_old_it_is() {
     };
     let [a, b] = [create("a").await, create("b").await];
     // The log is empty when the old objects change.
-    store.compact(last(0)).await.unwrap();
+    store.compact_in_parts(last(0), last(1)).await.unwrap();
     let a2 = update("a", a).await;
     let b2 = update("b", b).await;
     let found = store.changes_after(&scope, b, Bound::ALL).await.unwrap();
@@ -232,7 +259,7 @@ async fn object_before_a_change_is_known_however_old_it_is() {
         "the objects themselves are no changes"
     );
     // The change of `a` is compacted, and that of `b` is kept with what was before it.
-    store.compact(last(1)).await.unwrap();
+    store.compact_in_parts(last(1), last(1)).await.unwrap();
     let found = store.changes_after(&scope, a2, Bound::ALL).await.unwrap();
     assert_eq!(names(&found), [("b".to_owned(), Some(b))]);
     let a3 = update("a", a2).await;
@@ -248,7 +275,7 @@ async fn object_before_a_change_is_known_however_old_it_is() {
         Err(StoreError::Compacted { .. })
     ));
     // What no kept change needs is dropped.
-    store.compact(last(0)).await.unwrap();
+    store.compact_in_parts(last(0), last(1)).await.unwrap();
     let rows: u64 = store
         .read(|db| Ok(db.query_row("SELECT COUNT(*) FROM log", [], |row| row.get(0))?))
         .await

@@ -196,13 +196,13 @@ fn passt_needs_an_address_and_takes_no_dhcp_options() {
     let mut bare = observed();
     (bare.interfaces[0].ipv4, bare.interfaces[0].ipv6) = (None, None);
     let error = plan(&vmi(by_passt), &bare).unwrap_err();
-    assert!(error.is_transient(), "{error}");
+    assert!(!error.reason().is_permanent(), "{error}");
     let with_options = vmi(|json| {
         by_passt(json);
         interface(json)["dhcpOptions"] = serde_json::json!({ "bootFileName": "x" });
     });
     let error = plan(&with_options, &observed()).unwrap_err();
-    assert!(!error.is_transient());
+    assert!(error.reason().is_permanent());
     assert_eq!(
         error.to_string(),
         "spec.domain.devices.interfaces[0].dhcpOptions: passt has no such options; leave it out, or use \
@@ -280,7 +280,6 @@ fn tap_of_the_network_plugin_is_used_as_it_is() {
         let planned = plan(&vmi, &observed);
         let Some(expected) = expected else {
             let error = planned.unwrap_err();
-            assert!(error.is_transient());
             assert_eq!(error.reason(), "NetworkBindingWithoutTap");
             continue;
         };
@@ -480,7 +479,7 @@ fn errors_have_stable_reasons() {
         ("DomainNotRenderable", |json| {
             *interface(json) = serde_json::json!({ "name": "default", "sriov": {} });
         }),
-        ("NetworkBindingNotRegistered", |json| {
+        ("NetworkBindingNotOfPod", |json| {
             by_plugin(json, "unknown");
         }),
         ("DomainNotRenderable", |json| {

@@ -106,6 +106,15 @@ async fn create(
         dry_run,
         field_manager: Some(MANAGER.to_owned()),
     };
+    // Before the VM, so that none is without a user: the answer may be lost.
+    tracing::info!(
+        user = filled.user,
+        namespace = place.namespace,
+        template = place.name,
+        vm = vm.metadata.name,
+        dry_run,
+        "creating a VM of a template"
+    );
     let made = vms.create(&parameters, &vm).await?;
     tracing::info!(
         user = filled.user,

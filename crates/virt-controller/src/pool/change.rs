@@ -42,8 +42,8 @@ impl Controller {
         if before.is_none() {
             let name = member.revision().unwrap_or("(none)");
             let note = format!(
-                "Revision {name} of VM {key} does not exist: fields that the template does not set any more \
-                 stay, remove them yourself"
+                "Revision {name} of VM {key} does not exist: the VM gets the whole template, without volumes that \
+                 were attached or restored, and fields that the template does not set any more stay: check both"
             );
             let reason = Reason::FailedUpdate;
             self.recorder

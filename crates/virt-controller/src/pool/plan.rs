@@ -72,8 +72,8 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         plan.steps.push(Step::AddFinalizer);
     }
     // Also of a pool that does nothing else: users have deleted them.
-    plan.steps
-        .extend(waiting(observed).map(|vm| let_go(observed, vm)));
+    let ended = waiting(observed).filter(|vm| !still_writes(observed, vm));
+    plan.steps.extend(ended.map(|vm| let_go(observed, vm)));
     let template = &pool.spec.virtual_machine_template;
     if !matches(pool, &texts(template.pointer("/metadata/labels"))) {
         // Every VM that it created would be a stranger at once.
@@ -119,6 +119,13 @@ fn waiting(observed: &Observed) -> impl Iterator<Item = &Arc<Vm>> {
     let members = observed.members.iter().map(|member| &member.vm);
     let all = members.chain(&observed.strangers).chain(&observed.orphans);
     all.filter(|vm| vm.metadata.deletion_timestamp.is_some() && is_held(&vm.metadata))
+}
+
+/// The disks of a VM are kept for another one, which may not have them before this guest has ended.
+fn still_writes(observed: &Observed, vm: &Vm) -> bool {
+    let is_this = |member: &&Member| member.vm.metadata.uid == vm.metadata.uid;
+    let member = observed.members.iter().find(is_this);
+    observed.pool.spec.disks() == Disks::Kept && member.is_some_and(|one| one.guest.is_some())
 }
 
 /// The VMs are left to the garbage collector, which may not delete them while they are held.

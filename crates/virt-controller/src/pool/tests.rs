@@ -17,7 +17,7 @@ use super::act::remember;
 use super::observe::{Member, Observed};
 use super::plan::{BURST, Plan, Step, plan};
 use super::view::{Disks, Pool, Revision};
-use super::{PoolError, selects, status, template};
+use super::{PoolError, selects, status, template, update};
 use crate::view::Guest;
 use crate::vm::Vm;
 
@@ -331,6 +331,16 @@ fn disks_are_kept_if_the_pool_says_so_and_nobody_asks_for_their_deletion() {
     for (strategy, expected) in strategies {
         let spec = json!({"scaleInStrategy": strategy, "paused": true});
         let leaving = member_of(deleting(vm(0)));
+        check(&observe(pool(spec), vec![leaving]), expected);
+    }
+    // The guest still writes to them.
+    let kept =
+        json!({"scaleInStrategy": {"proactive": {"statePreservation": "Offline"}}, "paused": true});
+    for (spec, expected) in [(kept, ""), (json!({"paused": true}), "let go web-0")] {
+        let leaving = Member {
+            guest: Some(Arc::new(guest(0, "web-2", "True"))),
+            ..member_of(deleting(vm(0)))
+        };
         check(&observe(pool(spec), vec![leaving]), expected);
     }
     let mut foreground = deleting(vm(0));

@@ -97,8 +97,11 @@ fn follow(observed: &Observed, mut members: Vec<&Member>) -> Vec<Step> {
     steps
 }
 
+/// What of a VM its guest is made from, besides the disks.
+const OF_GUESTS: [&str; 3] = ["/spec/template", "/spec/instancetype", "/spec/preference"];
+
 /// What has to happen so that the guest is as its VM says.
-fn guest_step(observed: &Observed, member: &Member) -> Option<Step> {
+pub(super) fn guest_step(observed: &Observed, member: &Member) -> Option<Step> {
     let guest = member.guest.as_ref().filter(|guest| !guest.is_deleting())?;
     // The VM itself decides whether a guest that has ended starts again.
     let is_left = guest.is_final() && member.starts_on_request();
@@ -119,7 +122,10 @@ fn guest_step(observed: &Observed, member: &Member) -> Option<Step> {
     };
     if disks(before) != disks(now) {
         Some(Step::Recreate(Arc::clone(&member.vm)))
-    } else if before.pointer("/spec/template") != now.pointer("/spec/template") {
+    } else if OF_GUESTS
+        .iter()
+        .any(|path| before.pointer(path) != now.pointer(path))
+    {
         restart(member)
     } else {
         Some(Step::Relabel(Arc::clone(guest), revision.to_owned()))

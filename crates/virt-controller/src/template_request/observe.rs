@@ -37,8 +37,8 @@ pub(super) struct Observed {
     /// The VM to copy, until there is a snapshot.
     pub(super) source: Option<Target>,
     pub(super) snapshot: Option<VirtualMachineSnapshot>,
-    /// The VM in the snapshot, without instance type and preference, or why they cannot be applied; `None` unless the
-    /// snapshot is ready and has it.
+    /// The VM in the snapshot, or the source before there is one, without instance type and preference, or why they
+    /// cannot be applied; `None` if the snapshot is not ready or does not have it.
     pub(super) copied: Option<Result<Value, String>>,
     pub(super) backups: Vec<VolumeBackup>,
     /// Whether there is something that fills data volumes.
@@ -144,6 +144,10 @@ impl Controller {
         if observed.template.is_none() {
             if observed.snapshot.is_none() {
                 observed.source = self.vm(key, vm_name(&observed.request)).await?;
+                if let Some(source) = &observed.source {
+                    let expanded = self.expanded(key, observed.now, &source.object).await?;
+                    observed.copied = Some(expanded);
+                }
             }
             self.observe_content(key, &mut observed).await?;
         }

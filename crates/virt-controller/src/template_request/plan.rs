@@ -99,7 +99,8 @@ fn deleted(observed: &Observed) -> Plan {
     let step = own
         .and_then(|template| not_owned(observed, template))
         .map_or(Step::RemoveFinalizer, Step::OwnVolume);
-    Plan::step(step, Progress::Ended)
+    // A failure is shown: the deletion waits for it.
+    Plan::step(step, Progress::Working(None))
 }
 
 /// Whether nothing but the request needs the data volume.
@@ -196,7 +197,9 @@ fn begin(observed: &Observed) -> Plan {
         let message = format!("VirtualMachine {name} is being deleted");
         return pending(Reason::SourceDoesNotExist, message);
     }
-    if let Some(problem) = kept_state(&source.object) {
+    // A preference may ask for it, too. What cannot be expanded now is reported later.
+    let vm = observed.copied.as_ref().and_then(|vm| vm.as_ref().ok());
+    if let Some(problem) = kept_state(vm.unwrap_or(&source.object)) {
         return problem;
     }
     let volumes = source.object.pointer("/spec/template/spec/volumes");
@@ -256,7 +259,6 @@ fn of_snapshot(observed: &Observed, snapshot: &VirtualMachineSnapshot) -> Plan {
 
 /// The snapshot is ready.
 fn of_content(observed: &Observed, vm: &Value) -> Plan {
-    // A preference may ask for it, too.
     if let Some(problem) = kept_state(vm) {
         return problem;
     }

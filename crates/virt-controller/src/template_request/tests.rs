@@ -174,7 +174,12 @@ fn vm_with_state_outside_of_its_disks_has_no_template() {
     copied.object = with_tpm.clone();
     one.source = Some(copied);
     assert_eq!(problem(&one), keeps_state);
-    // A preference asks for it.
+    // A preference asks for it: nothing is copied.
+    let mut preferred = observed(&json!({}), &Value::Null);
+    preferred.source = Some(source(&json!([{"name": "data", "enabled": true}])));
+    preferred.copied = Some(Ok(with_tpm.clone()));
+    assert_eq!(problem(&preferred), keeps_state);
+    // The preference was changed before the snapshot.
     let mut expanded = ready();
     expanded.copied = Some(Ok(with_tpm));
     assert_eq!(problem(&expanded), keeps_state);

@@ -115,8 +115,14 @@ async fn vm_starts_once_its_binding_is_registered() {
 async fn migration_waits_for_its_binding_and_says_so() {
     let cluster = TestCluster::new().await;
     register(&cluster).await;
+    define_network(&cluster, "lan").await;
     cluster.advance(Duration::from_secs(5)).await;
-    create_vm(&cluster).await;
+    // On the pod network, the guest cannot move while the binding is not registered.
+    let mut spec = test_cluster::guest();
+    spec["domain"]["devices"]["interfaces"] =
+        json!([{"name": "blue", "binding": {"name": "fast"}}]);
+    spec["networks"] = json!([{"name": "blue", "multus": {"networkName": "lan"}}]);
+    create_vm_of(&cluster, spec).await;
     cluster.wait_for_printable("a", "Running").await;
     let recorded = annotation(&only_pod(&cluster).await, "ferrovirt.io/network-bindings");
     let expected = json!({"fast": {"attachment": "sidecar", "linkRefresh": false}});

@@ -36,7 +36,7 @@ impl GuestError {
         let is_of_pod = matches!(
             self,
             Self::Prepare(PrepareError::Plan(
-                PlanError::NoTap { .. } | PlanError::BindingNotRegistered { .. }
+                PlanError::NoTap { .. } | PlanError::BindingNotOfPod { .. }
             ))
         );
         is_of_pod || !self.is_transient()
@@ -97,7 +97,7 @@ mod tests {
                 true,
             ),
             (
-                PlanError::BindingNotRegistered {
+                PlanError::BindingNotOfPod {
                     field: text("binding"),
                     binding: text("layer2"),
                 },

@@ -231,7 +231,7 @@ impl Guest {
                 BTreeMap::new()
             },
             links: if alive {
-                self.links.clone()
+                self.reported_links()
             } else {
                 BTreeMap::new()
             },

@@ -23,7 +23,7 @@ const DISK: &str = "the bytes of a disk";
 async fn disk(headers: HeaderMap) -> Response {
     let token = headers.get("x-kubevirt-export-token");
     if token.is_none_or(|token| token != TOKEN) {
-        return StatusCode::UNAUTHORIZED.into_response();
+        return (StatusCode::UNAUTHORIZED, "the token is wrong").into_response();
     }
     for name in [header::AUTHORIZATION, header::COOKIE, header::HOST] {
         let value = headers.get(&name).map(|value| value.to_str().unwrap());
@@ -130,7 +130,10 @@ async fn page_gets_to_know_why_there_is_no_file() {
     // More often than a user has places: a failure gives its place back.
     for _ in 0..5 {
         let message = failure(&url).await;
-        assert!(message.contains("answers 401"), "{message}");
+        assert!(
+            message.ends_with("answers 401 Unauthorized: the token is wrong"),
+            "{message}"
+        );
     }
     let nowhere = "https://localhost:1/disk.img";
     let volumes = json!([{"name": "root", "formats": [{"format": "raw", "url": nowhere}]}]);

@@ -106,6 +106,23 @@ fn guests_follow_their_vms() {
     check(&observed, "prune disks-1, prune other-1");
 }
 
+#[test]
+fn guests_follow_a_changed_instance_type() {
+    let of_type = |name: &str| {
+        let mut template = vm_template("1Gi");
+        template["spec"]["instancetype"] = json!({"name": name});
+        template
+    };
+    let member = started(0, "large-1", "small-1", "True");
+    let mut observed = observe_with(json!({"updateStrategy": {"unmanaged": {}}}), vec![member]);
+    observed.revisions = BTreeMap::from([
+        revision("small-1", &of_type("small")),
+        revision("large-1", &of_type("large")),
+    ]);
+    let followed = update::guest_step(&observed, &observed.members[0]);
+    assert!(matches!(followed, Some(Step::Restart(_))), "{followed:?}");
+}
+
 /// Sets the strategy of the VM, and the phase of its guest.
 fn under(strategy: &str, phase: &str, requests: Value) -> Member {
     let mut vm = parsed_vm(vm(0), "web-2");

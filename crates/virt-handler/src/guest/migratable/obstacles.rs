@@ -61,6 +61,13 @@ fn interfaces(input: &Input<'_>) -> Option<Obstacle> {
         || interface.passt_binding.is_some()
         || plugin_migrates
         || (interface.bridge.is_some() && allowed && !is_filtered);
+    if let Some(used) = used.filter(|_| registered.is_none()) {
+        let message = format!(
+            "interface {}: the cluster no longer has the network binding {:?}: have the administrator register it",
+            interface.name, used.name
+        );
+        return Some(obstacle(Reason::InterfaceNotLiveMigratable, message));
+    }
     (!migratable).then(|| {
         obstacle(
             Reason::InterfaceNotLiveMigratable,

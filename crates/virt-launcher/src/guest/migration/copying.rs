@@ -181,6 +181,15 @@ impl Copying {
         if !self.migration.flags.post_copy {
             return;
         }
+        // libvirt shows of no other guest that it is in post-copy.
+        let state = self.connection.state(&self.domain).await;
+        if !matches!(state, Ok(DomainState::Running(_) | DomainState::Blocked)) {
+            tracing::info!(
+                ?state,
+                "a guest that does not run is not switched to post-copy"
+            );
+            return;
+        }
         if let Err(error) = peer.command(&Ask::Hold).await {
             tracing::info!(
                 error = error_chain(&error),

@@ -68,6 +68,8 @@ pub(super) struct Migrations {
     /// The task that waits for the memory that follows.
     follow: Option<AbortHandle>,
     memory: Memory,
+    /// Links that are down for a moment, and are reported as up: the handler would raise them too early.
+    raising: Vec<String>,
 }
 
 impl Migrations {
@@ -93,6 +95,7 @@ impl Migrations {
             holds: false,
             follow: None,
             memory: Memory::Follows,
+            raising: Vec::new(),
         }
     }
 

@@ -28,7 +28,9 @@ impl Guest {
         let Some(record) = self.store.record() else {
             return;
         };
-        let names = record.plan.refreshed_links.clone();
+        let mut names = record.plan.refreshed_links.clone();
+        // One that is down was set down by its user, or by an earlier launcher: the handler decides.
+        names.retain(|name| self.links.get(name) == Some(&InterfaceLink::Up));
         // The guest runs all the same; its addresses may be those of the other pod until their leases end.
         if let Err(refusal) = self.set_to(&names, InterfaceLink::Down).await {
             let error = error_chain(&refusal);
@@ -38,6 +40,7 @@ impl Guest {
         if let Err(error) = self.store.set_links_refreshed() {
             tracing::warn!(%error, "the next launcher takes the links down once more");
         }
+        self.migrations.raising.clone_from(&names);
         self.publish();
         let events = self.migrations.sender.clone();
         self.tasks.spawn(async move {
@@ -48,6 +51,7 @@ impl Guest {
     }
 
     pub(super) async fn raise_links(&mut self, names: &[String]) {
+        self.migrations.raising.clear();
         if self.store.is_moving() || self.store.is_given_up() {
             return;
         }
@@ -55,6 +59,13 @@ impl Guest {
             let error = error_chain(&refusal);
             tracing::warn!(error, "failed to set links up after a migration");
         }
+    }
+
+    /// The links for the handler, which would raise too early what is down for a moment.
+    pub(in crate::guest) fn reported_links(&self) -> BTreeMap<String, InterfaceLink> {
+        let raising = self.migrations.raising.iter();
+        let raising = raising.map(|name| (name.clone(), InterfaceLink::Up));
+        self.links.clone().into_iter().chain(raising).collect()
     }
 
     async fn set_to(&mut self, names: &[String], link: InterfaceLink) -> Result<(), Refusal> {
@@ -101,8 +112,23 @@ mod tests {
         guest.refresh_links().await;
         assert!(began.elapsed().is_zero(), "libvirt was asked");
         guest.status = Some(Status::Alive(DomainState::Running));
+        guest.links = BTreeMap::from([("lan".to_owned(), InterfaceLink::Up)]);
         guest.refresh_links().await;
         assert!(!began.elapsed().is_zero(), "libvirt was not asked");
         assert!(guest.store.refreshes_links());
+    }
+
+    /// Issue: the handler raised links at once, and a link that its user had set down went up.
+    #[tokio::test(start_paused = true)]
+    async fn links_that_will_go_up_are_reported_as_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::under(dir.path());
+        let (sender, _states) = watch::channel(None);
+        let (mut guest, _libvirtd) = guest(&paths, sender);
+        let down = |name: &str| (name.to_owned(), InterfaceLink::Down);
+        guest.links = BTreeMap::from([down("lan"), down("wan")]);
+        guest.migrations.raising = vec!["lan".to_owned()];
+        let expected = BTreeMap::from([("lan".to_owned(), InterfaceLink::Up), down("wan")]);
+        assert_eq!(guest.reported_links(), expected);
     }
 }
