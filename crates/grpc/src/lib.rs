@@ -13,6 +13,6 @@ mod status;
 
 pub use client::{Client, Streaming};
 pub use frame::{MAX_MESSAGE, decode, encode};
-pub use server::{Reply, Service, serve, unary, unimplemented};
+pub use server::{Limits, Reply, Service, serve, serve_connection, unary, unimplemented};
 pub use socket::{bind, connect};
 pub use status::{Code, Status};

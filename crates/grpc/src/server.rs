@@ -9,7 +9,8 @@ use http_body_util::{BodyExt as _, Limited, StreamBody, combinators::UnsyncBoxBo
 use hyper::{body::Frame, body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
-    net::{UnixListener, UnixStream},
+    io::{AsyncRead, AsyncWrite},
+    net::UnixListener,
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -21,8 +22,11 @@ use crate::{
 
 /// Concurrent connections. The clients are one kubelet, the plugins of one node, or a launcher.
 const CONNECTIONS: usize = 64;
-/// Concurrent streams per connection.
-const STREAMS: u32 = 16;
+/// Bounds for peers that are other components.
+const OF_COMPONENTS: Limits = Limits {
+    streams: 16,
+    message: MAX_MESSAGE,
+};
 /// Time limit for a request to arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, which means that file descriptors are exhausted.
@@ -49,6 +53,15 @@ pub trait Service: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Reply, Status>> + Send;
 }
 
+/// Bounds of one connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Concurrent calls.
+    pub streams: u32,
+    /// The largest request, in bytes.
+    pub message: usize,
+}
+
 /// Serves until `stop`.
 pub async fn serve(listener: UnixListener, service: impl Service, stop: CancellationToken) {
     let mut connections = JoinSet::new();
@@ -58,7 +71,7 @@ pub async fn serve(listener: UnixListener, service: impl Service, stop: Cancella
             Some(_ended) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, service.clone()));
+                    connections.spawn(serve_connection(stream, service.clone(), OF_COMPONENTS));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -69,13 +82,17 @@ pub async fn serve(listener: UnixListener, service: impl Service, stop: Cancella
     }
 }
 
-async fn connection(stream: UnixStream, service: impl Service) {
+/// Serves one connection until its peer closes it.
+pub async fn serve_connection<S>(stream: S, service: impl Service, limits: Limits)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let handler = service_fn(move |request| {
         let service = service.clone();
-        async move { Ok::<_, Infallible>(respond(request, service).await) }
+        async move { Ok::<_, Infallible>(respond(request, service, limits.message).await) }
     });
     let ended = http2::Builder::new(TokioExecutor::new())
-        .max_concurrent_streams(STREAMS)
+        .max_concurrent_streams(limits.streams)
         .serve_connection(TokioIo::new(stream), handler)
         .await;
     if let Err(error) = ended {
@@ -83,9 +100,14 @@ async fn connection(stream: UnixStream, service: impl Service) {
     }
 }
 
-async fn respond(request: Request<Incoming>, service: impl Service) -> Response<Body> {
+async fn respond(
+    request: Request<Incoming>,
+    service: impl Service,
+    largest: usize,
+) -> Response<Body> {
     let method = request.uri().path().to_owned();
-    let reply = match tokio::time::timeout(REQUEST_TIMEOUT, request_message(request)).await {
+    let message = request_message(request, largest);
+    let reply = match tokio::time::timeout(REQUEST_TIMEOUT, message).await {
         Ok(Ok(message)) => service.call(&method, message).await,
         Ok(Err(status)) => Err(status),
         Err(_elapsed) => Err(Status::new(
@@ -107,8 +129,8 @@ async fn respond(request: Request<Incoming>, service: impl Service) -> Response<
 }
 
 /// Reads the single message of a call.
-async fn request_message(request: Request<Incoming>) -> Result<Bytes, Status> {
-    let body = Limited::new(request.into_body(), MAX_MESSAGE)
+async fn request_message(request: Request<Incoming>, largest: usize) -> Result<Bytes, Status> {
+    let body = Limited::new(request.into_body(), largest)
         .collect()
         .await
         .map_err(|error| Status::new(Code::ResourceExhausted, error.to_string()))?;

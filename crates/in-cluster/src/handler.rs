@@ -9,7 +9,7 @@ use virt_handler::{
     Capabilities, DeviceFiles, DevicePlugins, HostDevice, PermittedDevices, Settings,
 };
 
-use crate::{certificate, cli, health, metrics, run::Process};
+use crate::{certificate, cli, guest_certificate, health, metrics, run::Process};
 
 /// Guests that may use a device at the same time: more than a node can run.
 const MAX_DEVICES: u32 = 1000;
@@ -48,6 +48,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
         address: SocketAddr::new(flags.address, flags.port),
         tls: ends.server,
         peers: Some(ends.client),
+        guests: guest_certificate::keep(process, &flags.node),
         cluster: process.cluster.clone(),
         clock: Clock::system(),
     };

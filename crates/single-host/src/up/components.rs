@@ -11,13 +11,17 @@ use embedded_api::{EmbeddedApi, Identity};
 use error_chain::error_chain;
 use reconcile::{Clock, Election};
 use serving::{ClientCertificates, HttpsClient};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use virt_controller::AccelerationPolicy;
-use virt_handler::{Capabilities, DeviceFiles, PermittedDevices};
+use virt_handler::{Capabilities, DeviceFiles, GuestCredentials, PermittedDevices};
 
 use super::{certificates::Certificates, exports, install, uploads};
-use crate::{cli, identities::FRONT_PROXY, state_dir::StateDir};
+use crate::{
+    cli,
+    identities::{FRONT_PROXY, Identities},
+    state_dir::StateDir,
+};
 
 /// Concurrent reconciles of each controller.
 const CONCURRENCY: usize = 8;
@@ -193,6 +197,7 @@ async fn handler(
             |own| ClientCertificates::Required(own.servers.clone()),
         )?,
         peers: None,
+        guests: guest_credentials(host.certificates),
         cluster: configurations.handler.clone(),
         clock: Clock::system(),
     };
@@ -210,6 +215,20 @@ async fn handler(
         }
     });
     Ok(())
+}
+
+/// What virt-handler shows to servers in guests, which check it by the authority of our servers.
+fn guest_credentials(certificates: &Certificates) -> watch::Receiver<Option<GuestCredentials>> {
+    let of = |own: &Identities| GuestCredentials {
+        identity: own.guest_client.clone(),
+        authorities: own.servers.clone(),
+    };
+    let (sender, receiver) = watch::channel(Some(of(certificates.first())));
+    certificates.on_renewal(move |next| {
+        sender.send_replace(Some(of(next)));
+        Ok(())
+    });
+    receiver
 }
 
 /// Opens a port that only this host can reach.
