@@ -139,7 +139,7 @@ mod tests {
     use tokio_tungstenite::tungstenite::Message;
 
     use super::*;
-    use crate::streams_server;
+    use crate::{proxy::Proxies, streams_server};
 
     const OUTPUT: u8 = 1;
     const STATUS: u8 = 3;
@@ -171,6 +171,7 @@ mod tests {
         let cluster = Cluster {
             client,
             namespace: "tests".to_owned(),
+            proxies: Proxies::default(),
         };
         let mut output = vec![];
         let local = Local {
