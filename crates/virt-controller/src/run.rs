@@ -12,13 +12,13 @@ use tokio_util::task::TaskTracker;
 use crate::wiring::Wiring;
 use crate::{
     ExportProxy, backup, clone, data_source, data_volume, export, hotplug, migration, node, pool,
-    replica_set, restore, snapshot, storage_profile, template_request, vm, vmi,
+    replica_set, restore, snapshot, storage_profile, template, template_request, vm, vmi,
 };
 
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 16] = [
+const REGISTER: [fn(&mut Wiring<'_>); 17] = [
     vm::register,
     vmi::register,
     node::register,
@@ -34,6 +34,7 @@ const REGISTER: [fn(&mut Wiring<'_>); 16] = [
     clone::register,
     export::register,
     backup::register,
+    template::register,
     template_request::register,
 ];
 

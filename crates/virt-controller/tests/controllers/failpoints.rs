@@ -418,6 +418,7 @@ fn every_failpoint_has_a_scenario() {
         "export/",
         "backup/",
         "backup-restore/",
+        "template/",
         "template-request/",
     ]
     .map(|of| names(of).len());

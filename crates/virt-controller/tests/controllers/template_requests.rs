@@ -296,3 +296,31 @@ async fn template_requests_survive_a_crash_at_every_failpoint() {
     }
     cluster.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn template_of_a_user_is_ready_also_after_a_crash() {
+    let mut cluster = TestCluster::new().await;
+    cluster.crash_after("virt-controller/template/write-status");
+    let template = json!({
+        "apiVersion": "template.kubevirt.io/v1alpha1", "kind": "VirtualMachineTemplate",
+        "metadata": {"name": "golden", "namespace": NAMESPACE},
+        "spec": {"virtualMachine": {
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "a"},
+            "spec": {"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}}}}},
+        }},
+    });
+    cluster.create(template).await;
+    cluster
+        .wait_until("the template is ready", async || {
+            let template = cluster.templates().get("golden").await.unwrap();
+            let generation = template.metadata.generation;
+            let status = template.status.unwrap_or_default();
+            status.conditions.iter().any(|one| {
+                (one.type_.as_str(), one.status.as_str()) == ("Ready", "True")
+                    && one.observed_generation == generation
+            })
+        })
+        .await;
+    assert!(!cluster.is_crash_pending());
+    cluster.end().await;
+}
