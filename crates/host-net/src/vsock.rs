@@ -62,9 +62,9 @@ impl VsockListener {
         let socket = socket_with(AddressFamily::VSOCK, SocketType::STREAM, flags, None)?;
         bind(&socket, HOST, port)?;
         listen(&socket, BACKLOG)?;
-        Ok(Self {
-            socket: AsyncFd::new(socket)?,
-        })
+        // SAFETY: an `OwnedFd` has the same descriptor as long as it lives, and keeps it open.
+        let socket = unsafe { AsyncFd::register(socket) }?;
+        Ok(Self { socket })
     }
 
     /// The next connection, with the address of its guest.

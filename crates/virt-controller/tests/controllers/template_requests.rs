@@ -321,6 +321,10 @@ async fn template_of_a_user_is_ready_also_after_a_crash() {
             })
         })
         .await;
-    assert!(!cluster.is_crash_pending());
+    cluster
+        .wait_until("the controllers have crashed once", async || {
+            !cluster.is_crash_pending()
+        })
+        .await;
     cluster.end().await;
 }

@@ -55,9 +55,10 @@ pub(crate) async fn serve_guests(
             if wait_for_gate(&mut cluster, true).await.is_err() {
                 return;
             }
+            let mut changes = cluster.clone();
             tokio::select! {
                 () = listen(&system, &mut attempts) => {}
-                closed = wait_for_gate(&mut cluster.clone(), false) => {
+                closed = wait_for_gate(&mut changes, false) => {
                     if closed.is_err() {
                         return;
                     }
