@@ -13,12 +13,15 @@ use axum::{
 };
 use error_chain::error_chain;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
-use k8s_openapi::api::{authentication::v1::SelfSubjectReview, core::v1::Secret};
+use k8s_openapi::{
+    api::{authentication::v1::SelfSubjectReview, core::v1::Secret},
+    jiff::Timestamp,
+};
 use kube::{
     Client,
     api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
@@ -26,8 +29,9 @@ use crate::{
     relay::relayed,
     remote::{self, Failure, Tried},
     respond,
+    seal::TicketKey,
     server::Console,
-    tickets::{NoTicket, OF_NAMESPACE, OF_USER, Tickets},
+    tickets::{LIFE, NoTicket, OF_NAMESPACE, OF_USER, Place, Tickets},
 };
 
 /// Where the page asks for a ticket.
@@ -41,6 +45,10 @@ const TOKEN_KEY: &str = "token";
 const TOKEN: HeaderName = HeaderName::from_static("x-kubevirt-export-token");
 /// The longest answer of an export server that is no file, in bytes.
 const ANSWER: usize = 4 << 10;
+/// Between a ticket and what it stands for.
+const SEPARATOR: char = '.';
+/// The longest description of a download in a path. Proxies take 8 KiB and more.
+const LONGEST: usize = 6 << 10;
 /// How long a server may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The formats that are one file, with the ends of its name.
@@ -81,10 +89,10 @@ impl Refusal {
 /// Gives the page a path from which its browser can save a file.
 pub(crate) async fn issue(
     client: &Client,
-    tickets: &Tickets<Download>,
+    issuer: (&Tickets<Download>, &Console),
     request: Request,
 ) -> Response {
-    match try_issue(client, tickets, request).await {
+    match try_issue(client, issuer, request).await {
         Ok(path) => respond::json(StatusCode::OK, &json!({"path": path})),
         Err(refusal) => refusal.response(),
     }
@@ -92,7 +100,7 @@ pub(crate) async fn issue(
 
 async fn try_issue(
     client: &Client,
-    tickets: &Tickets<Download>,
+    (tickets, console): (&Tickets<Download>, &Console),
     request: Request,
 ) -> Result<String, Refusal> {
     if *request.method() != Method::POST {
@@ -109,8 +117,25 @@ async fn try_issue(
     let download = download(client, &wanted).await?;
     let (authority, probe) = (download.authority.clone(), download.request()?);
     let user = user(client).await?;
+    let described = Described::of(&download, (&user, &wanted.namespace), (console.now)());
     let issued = tickets.issue(&user, &wanted.namespace, download);
-    let ticket = issued.map_err(|why| match why {
+    let ticket = issued.map_err(|why| no_ticket(&why, &wanted.namespace))?;
+    // The browser shows nothing of the error that a download has, so the page gets to know it now. Only an answer to
+    // GET has the server's reason.
+    if let Err(refusal) = ask(authority.as_deref(), probe).await {
+        drop(tickets.take(&ticket));
+        return Err(refusal);
+    }
+    let sealed = console.tickets.as_ref().zip(described);
+    let sealed = sealed.and_then(|(key, described)| described.seal(key, &ticket));
+    Ok(match sealed {
+        Some(sealed) => format!("{DOWNLOAD}{ticket}{SEPARATOR}{sealed}"),
+        None => format!("{DOWNLOAD}{ticket}"),
+    })
+}
+
+fn no_ticket(why: &NoTicket, namespace: &str) -> Refusal {
+    match why {
         NoTicket::User => Refusal::new(
             StatusCode::TOO_MANY_REQUESTS,
             format!(
@@ -121,8 +146,7 @@ async fn try_issue(
         NoTicket::Namespace => Refusal::new(
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
-                "{OF_NAMESPACE} files of exports in namespace {} are downloaded already; try again later",
-                wanted.namespace
+                "{OF_NAMESPACE} files of exports in namespace {namespace} are downloaded already; try again later"
             ),
         ),
         NoTicket::All => Refusal::new(
@@ -133,14 +157,79 @@ async fn try_issue(
             StatusCode::INTERNAL_SERVER_ERROR,
             "read random numbers from the operating system",
         ),
-    })?;
-    // The browser shows nothing of the error that a download has, so the page gets to know it now. Only an answer to
-    // GET has the server's reason.
-    if let Err(refusal) = ask(authority.as_deref(), probe).await {
-        drop(tickets.take(&ticket));
-        return Err(refusal);
     }
-    Ok(format!("{DOWNLOAD}{ticket}"))
+}
+
+/// A download as replicas of the server read it, in the path.
+#[derive(Serialize, Deserialize)]
+struct Described {
+    /// In seconds.
+    until: i64,
+    user: String,
+    namespace: String,
+    url: String,
+    authority: Option<String>,
+    token: String,
+    name: String,
+}
+
+impl Described {
+    /// `None` if the token is no text.
+    fn of(download: &Download, (user, namespace): (&str, &str), now: Timestamp) -> Option<Self> {
+        let life = i64::try_from(LIFE.as_secs()).ok()?;
+        Some(Self {
+            until: now.as_second().saturating_add(life),
+            user: user.to_owned(),
+            namespace: namespace.to_owned(),
+            url: download.url.clone(),
+            authority: download.authority.clone(),
+            token: download.token.to_str().ok()?.to_owned(),
+            name: download.name.clone(),
+        })
+    }
+
+    /// `None` if it is too long for a path: only this server knows the ticket then.
+    fn seal(&self, key: &TicketKey, ticket: &str) -> Option<String> {
+        let text = serde_json::to_vec(self).ok()?;
+        let sealed = key.seal(ticket, text)?;
+        (sealed.len() <= LONGEST).then_some(sealed)
+    }
+
+    fn open(key: &TicketKey, ticket: &str, sealed: &str) -> Option<Self> {
+        if sealed.len() > LONGEST {
+            return None;
+        }
+        let text = key.open(ticket, sealed)?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    fn download(self) -> Option<Download> {
+        let mut token = HeaderValue::try_from(self.token).ok()?;
+        token.set_sensitive(true);
+        Some(Download {
+            url: self.url,
+            authority: self.authority,
+            token,
+            name: self.name,
+        })
+    }
+}
+
+/// The download of a ticket that a replica has issued, and its place here; `None` if it does not work.
+fn of_replica(
+    tickets: &Tickets<Download>,
+    console: &Console,
+    (ticket, sealed): (&str, &str),
+) -> Result<Option<(Download, Place)>, Refusal> {
+    let key = console.tickets.as_ref();
+    let described = key.and_then(|key| Described::open(key, ticket, sealed));
+    let now = (console.now)().as_second();
+    let Some(described) = described.filter(|one| now < one.until) else {
+        return Ok(None);
+    };
+    let place = tickets.admit(ticket, &described.user, &described.namespace);
+    let place = place.map_err(|why| no_ticket(&why, &described.namespace))?;
+    Ok(described.download().zip(place))
 }
 
 impl Download {
@@ -325,7 +414,12 @@ async fn try_serve(
         let message = "a file is saved by GET";
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message));
     }
-    let Some((download, place)) = tickets.take(ticket) else {
+    let (ticket, sealed) = ticket.split_once(SEPARATOR).unwrap_or((ticket, ""));
+    let taken = match tickets.take(ticket) {
+        Some(taken) => Some(taken),
+        None => of_replica(tickets, console, (ticket, sealed))?,
+    };
+    let Some((download, place)) = taken else {
         let message = "this link was used already, or is older than a minute: press Download again";
         return Err(Refusal::new(StatusCode::NOT_FOUND, message));
     };

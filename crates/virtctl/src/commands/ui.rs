@@ -34,6 +34,7 @@ pub(crate) async fn ui(cluster: &Cluster, printer: Printer, options: &Ui) -> Res
             namespace: cluster.namespace.clone(),
         },
         now: Timestamp::now,
+        tickets: None,
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
     };
