@@ -37,11 +37,14 @@ pub(super) fn template_name(request: &VirtualMachineTemplateRequest) -> String {
 }
 
 /// The name of the data volume for a disk in the snapshot.
+/// Before the UID in the names of data volumes.
+pub(super) const VOLUME_PREFIX: &str = "template-";
+
 pub(super) fn volume_name(
     request: &VirtualMachineTemplateRequest,
     backup: &VolumeBackup,
 ) -> String {
-    format!("template-{}-{}", uid(request), backup.volume_name)
+    format!("{VOLUME_PREFIX}{}-{}", uid(request), backup.volume_name)
 }
 
 /// The request as the controlling owner of its helpers.

@@ -185,6 +185,13 @@ fn vm_with_state_outside_of_its_disks_has_no_template() {
     assert_eq!(problem(&expanded), keeps_state);
 }
 
+/// The data volumes belong to nobody.
+fn release(observed: &mut Observed) {
+    for volume in &mut observed.volumes {
+        volume.metadata.owner_references = None;
+    }
+}
+
 #[test]
 fn template_follows_the_data_volumes() {
     let waits = plan(&with_snapshot(&Value::Null));
@@ -207,6 +214,8 @@ fn template_follows_the_data_volumes() {
     add_volume(&mut one, "Succeeded", "12345678");
     assert_eq!(plan(&one).step, Some(Step::AddFinalizer));
     protect(&mut one);
+    assert_eq!(plan(&one).step, Some(Step::ReleaseVolume(0)));
+    release(&mut one);
     assert!(matches!(plan(&one).step, Some(Step::CreateTemplate(_))));
     add_template(&mut one, "12345678");
     assert_eq!(plan(&one).step, Some(Step::OwnVolume(0)));
@@ -236,9 +245,12 @@ fn deleted_request_gives_its_disks_to_its_template_first() {
     add_volume(&mut one, "Succeeded", "12345678");
     assert_eq!(plan(&one).step, None);
     protect(&mut one);
-    assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
+    assert_eq!(plan(&one).step, Some(Step::DeleteVolume(0)));
+    // Nothing else would delete it.
+    release(&mut one);
+    assert_eq!(plan(&one).step, Some(Step::DeleteVolume(0)));
     add_template(&mut one, "another");
-    assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
+    assert_eq!(plan(&one).step, Some(Step::DeleteVolume(0)));
     add_template(&mut one, "12345678");
     assert_eq!(plan(&one).step, Some(Step::OwnVolume(0)));
     add_volume(&mut one, "Succeeded", "t");

@@ -205,9 +205,15 @@ async fn request_is_deleted_after_its_time_and_the_template_stays() {
     cluster.end().await;
 }
 
-/// The template exists, and its disks still belong to the request.
+/// The template exists, and its disks do not belong to it yet.
 #[tokio::test(start_paused = true)]
 async fn deleted_request_leaves_the_disks_to_its_template() {
+    for how in [DeleteParams::background(), DeleteParams::foreground()] {
+        disks_are_left_to_the_template(&how).await;
+    }
+}
+
+async fn disks_are_left_to_the_template(how: &DeleteParams) {
     let mut cluster = with_importer().await;
     cluster.run_vm_on_a_disk().await;
     cluster.crash_and_stay_down_after("virt-controller/template-request/create-template");
@@ -218,8 +224,7 @@ async fn deleted_request_leaves_the_disks_to_its_template() {
             !cluster.is_crash_pending()
         })
         .await;
-    let now = DeleteParams::default();
-    cluster.template_requests().delete("r", &now).await.unwrap();
+    cluster.template_requests().delete("r", how).await.unwrap();
     cluster.start_controllers();
     cluster
         .wait_until("the request is gone", async || {
