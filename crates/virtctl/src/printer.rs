@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::cli::ObjectOutput;
+use crate::{cli::ObjectOutput, failure::advice};
 
 /// Writes data to standard output and messages to standard error. A closed pipe is not an error, because the
 /// reader has seen enough.
@@ -37,7 +37,11 @@ impl Printer {
 
     /// The reason why the command failed, with its causes.
     pub(crate) fn error(self, err: &anyhow::Error) {
-        self.note(&format!("{} {err:#}", label("error:", RED)));
+        let label = label("error:", RED);
+        self.note(&match advice(err) {
+            Some(advice) => format!("{label} {err:#}: {advice}"),
+            None => format!("{label} {err:#}"),
+        });
     }
 
     /// An object.

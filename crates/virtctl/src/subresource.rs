@@ -11,7 +11,7 @@ use tokio_tungstenite::{
     tungstenite::protocol::{CloseFrame, Role},
 };
 
-use crate::connect::Cluster;
+use crate::{connect::Cluster, failure::of_server};
 
 /// The sub-protocol of all streams.
 const PROTOCOL: &str = "plain.kubevirt.io";
@@ -151,14 +151,14 @@ fn message_of(status: &serde_json::Value) -> Option<String> {
         let text = |field: &str| cause[field].as_str().unwrap_or_default();
         format!(" ({}: {})", text("field"), text("message"))
     });
-    Some([message.to_owned()].into_iter().chain(causes).collect())
+    Some([of_server(message)].into_iter().chain(causes).collect())
 }
 
 /// An API error as one message.
 pub(crate) fn plain(err: kube::Error) -> anyhow::Error {
     match err {
         kube::Error::Api(status) if !status.message.is_empty() => {
-            anyhow::anyhow!("{}", status.message)
+            anyhow::anyhow!("{}", of_server(&status.message))
         }
         err => anyhow::Error::new(err).context("call the API server"),
     }

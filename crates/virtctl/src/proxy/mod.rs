@@ -9,5 +9,5 @@ mod client;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use choose::{Environment, Proxies, Proxy, choose};
+pub(crate) use choose::{Environment, Proxies, choose};
 pub(crate) use client::{client, send};
