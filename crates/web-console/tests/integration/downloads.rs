@@ -222,7 +222,7 @@ async fn ticket_works_at_a_replica_once() {
     let first = environment.address;
     environment.address = environment.replica;
     let changed = path.replace("/console/download/", "/console/download/x");
-    for wrong in [&changed, path.split_once('.').unwrap().0] {
+    for wrong in [changed.as_str(), path.split_once('.').unwrap().0] {
         let answer = environment.fetch(wrong).await;
         assert_eq!(answer.code, StatusCode::NOT_FOUND, "{wrong}");
     }
