@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn certificate_is_due_three_days_before_its_end() {
-        let now = Timestamp::UNIX_EPOCH;
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let validity = Validity::starting(now, SignedDuration::from_hours(24 * 7));
         let authority = Authority::create("a", validity).unwrap();
         let held = GuestCredentials {
