@@ -21,6 +21,9 @@ const CHASSIS: &str = "/spec/template/spec/domain/chassis";
 /// What a claim of a VM and its data volume have in common. The size is that of the copied data.
 const STORAGE: [&str; 3] = ["accessModes", "storageClassName", "volumeMode"];
 
+/// Before the UID of the request in the names of data volumes.
+pub(super) const VOLUME_PREFIX: &str = "template-";
+
 pub(super) fn uid(request: &VirtualMachineTemplateRequest) -> &str {
     request.metadata.uid.as_deref().unwrap_or_default()
 }
@@ -37,9 +40,6 @@ pub(super) fn template_name(request: &VirtualMachineTemplateRequest) -> String {
 }
 
 /// The name of the data volume for a disk in the snapshot.
-/// Before the UID in the names of data volumes.
-pub(super) const VOLUME_PREFIX: &str = "template-";
-
 pub(super) fn volume_name(
     request: &VirtualMachineTemplateRequest,
     backup: &VolumeBackup,
