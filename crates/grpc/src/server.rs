@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream::BoxStream};
 use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Limited, StreamBody, combinators::UnsyncBoxBody};
-use hyper::{body::Frame, body::Incoming, server::conn::http2, service::service_fn};
+use hyper::{body::Frame, body::Incoming, rt::Executor, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -20,6 +20,9 @@ use crate::{
     frame::{self, FrameBuffer},
 };
 
+/// What a peer may send before it is read, in bytes: at least what the protocol lets it send at first, at most the
+/// window of the HTTP library.
+const WINDOW: (u32, u32) = (65_535, 1 << 20);
 /// Concurrent connections. The clients are one kubelet, the plugins of one node, or a launcher.
 const CONNECTIONS: usize = 64;
 /// Bounds for peers that are other components.
@@ -91,12 +94,30 @@ where
         let service = service.clone();
         async move { Ok::<_, Infallible>(respond(request, service, limits.message).await) }
     });
-    let ended = http2::Builder::new(TokioExecutor::new())
+    let window = u32::try_from(limits.message).unwrap_or(u32::MAX);
+    let window = window.clamp(WINDOW.0, WINDOW.1);
+    let ended = http2::Builder::new(Calls)
         .max_concurrent_streams(limits.streams)
+        .initial_stream_window_size(window)
+        .initial_connection_window_size(window)
         .serve_connection(TokioIo::new(stream), handler)
         .await;
     if let Err(error) = ended {
         tracing::debug!(%error, "connection failed");
+    }
+}
+
+/// Runs the calls of a connection, which the HTTP library starts as tasks. A panic ends one call.
+#[derive(Debug, Clone, Copy)]
+struct Calls;
+
+impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Calls {
+    fn execute(&self, future: F) {
+        let confined = panics::confined(future);
+        TokioExecutor::new().execute(async move {
+            // The log has the panic; the client sees that its call ends.
+            confined.await.ok();
+        });
     }
 }
 
@@ -168,4 +189,56 @@ pub fn unary(message: &impl prost::Message) -> Reply {
 /// The status for an unimplemented method.
 pub fn unimplemented(method: &str) -> Status {
     Status::new(Code::Unimplemented, format!("unknown method {method}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::Client;
+
+    const LIMITS: Limits = Limits {
+        streams: 2,
+        message: 1 << 10,
+    };
+
+    /// Answers with the message that it gets.
+    #[derive(Clone)]
+    struct Echo;
+
+    impl Service for Echo {
+        async fn call(&self, method: &str, message: Bytes) -> Result<Reply, Status> {
+            assert_ne!(method, "/panic");
+            let text: String = frame::decode(message)?;
+            Ok(unary(&text))
+        }
+    }
+
+    async fn client() -> Client {
+        let (near, far) = UnixStream::pair().unwrap();
+        TaskTracker::new().spawn(serve_connection(near, Echo, LIMITS));
+        Client::over(far).await.unwrap()
+    }
+
+    async fn echo(client: &Client, method: &str, length: usize) -> Result<String, Status> {
+        client.call(method, &"x".repeat(length)).await
+    }
+
+    #[tokio::test]
+    async fn panic_ends_one_call() {
+        let client = client().await;
+        let before = panics::count();
+        echo(&client, "/panic", 1).await.unwrap_err();
+        assert_eq!(panics::count(), before + 1);
+        assert_eq!(echo(&client, "/echo", 1).await.unwrap(), "x");
+    }
+
+    #[tokio::test]
+    async fn request_above_the_limit_of_its_connection_is_refused() {
+        let client = client().await;
+        assert_eq!(echo(&client, "/echo", 1000).await.unwrap().len(), 1000);
+        echo(&client, "/echo", 1100).await.unwrap_err();
+    }
 }
