@@ -1,7 +1,7 @@
 //! Connections of guests to virt-handler.
 //!
-//! **Invariants**: a guest has few connections at once, each for a bounded time; how often guests connect costs the
-//! node a bounded amount of work. A guest that connects all the time may keep others of its node from the answer, and
+//! **Invariants**: a guest has few connections at once, each for a bounded time and of few bytes; how often guests
+//! connect costs the node a bounded amount of work. A guest that connects all the time may keep others of its node from the answer, and
 //! from nothing else.
 
 use std::{io, sync::Arc, time::Duration};
@@ -10,7 +10,7 @@ use cluster_config::ClusterConfig;
 use grpc::{Limits, serve_connection};
 use host_net::VsockListener;
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, join, split},
     net::UnixStream,
     sync::watch,
     task::JoinSet,
@@ -32,6 +32,8 @@ const CONNECTIONS: usize = 64;
 const OF_GUEST: usize = 2;
 /// How long a connection may last: it is for one short answer.
 pub(super) const LIFE: Duration = Duration::from_secs(10);
+/// What is read of a connection, in bytes. A guest that sends frames without end costs the node no more.
+pub(super) const MOST: u64 = 64 << 10;
 /// Between two connections.
 const PAUSE: Duration = Duration::from_millis(5);
 /// After a failed accept, as when file descriptors are exhausted.
@@ -173,7 +175,9 @@ pub(super) async fn connection<S>(stream: S, system: System)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let served = panics::confined(serve_connection(stream, system, LIMITS));
+    let (from, to) = split(stream);
+    let bounded = join(from.take(MOST), to);
+    let served = panics::confined(serve_connection(bounded, system, LIMITS));
     if tokio::time::timeout(LIFE, served).await.is_err() {
         tracing::debug!("the time of a guest's connection is over");
     }
