@@ -32,6 +32,7 @@ pub(crate) const USAGES: [&str; 3] = ["digital signature", "server auth", "clien
 /// The usages of the certificate for servers in guests.
 pub(crate) const USAGES_IN_GUESTS: [&str; 2] = ["digital signature", "client auth"];
 const SERVER_AUTH: &str = "server auth";
+const CLIENT_AUTH: &str = "client auth";
 /// The API server's extra attribute with the node of a token that is bound to a pod.
 const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
 const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 7);
@@ -176,6 +177,11 @@ fn node_of(request: &CertificateSigningRequest, namespace: &str) -> Result<Strin
     {
         return Err(format!("virt-handler does not need the usage {other:?}"));
     }
+    if !usages.iter().any(|usage| usage == CLIENT_AUTH) {
+        return Err(format!(
+            "each certificate of virt-handler is one of a client: the usage {CLIENT_AUTH:?} is missing"
+        ));
+    }
     let bound = spec
         .extra
         .as_ref()
@@ -216,11 +222,15 @@ mod tests {
         let user = "system:serviceaccount:tenant:kubevirt-handler";
         let other = request(|object| object["spec"]["username"] = user.into());
         let client = request(|object| object["spec"]["usages"] = json!(["code signing"]));
+        let server = request(|object| object["spec"]["usages"] = json!([SERVER_AUTH]));
+        let neither = request(|object| object["spec"]["usages"] = json!(["digital signature"]));
         let unbound = request(|object| object["spec"]["extra"] = json!({}));
         let two = request(|object| object["spec"]["extra"][NODE_OF_TOKEN] = json!(["n1", "n2"]));
         for (refused, reason) in [
             (other, "is not the service account of virt-handler"),
             (client, "does not need the usage \"code signing\""),
+            (server, "the usage \"client auth\" is missing"),
+            (neither, "the usage \"client auth\" is missing"),
             (unbound, "not bound to a pod on a node"),
             (two, "not bound to a pod on a node"),
         ] {
