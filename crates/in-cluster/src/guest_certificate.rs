@@ -57,11 +57,12 @@ async fn follow(process: &Process, node: &str, sender: &watch::Sender<Option<Gue
         }
         let began = Timestamp::now();
         let held = sender.borrow().clone();
-        let wait = match Box::pin(renew(process, node, held.as_ref())).await {
-            Ok(None) => CHECK_INTERVAL,
+        let (wait, until) = match Box::pin(renew(process, node, held.as_ref())).await {
+            Ok(None) => (CHECK_INTERVAL, due(held.as_ref())),
             Ok(next) => {
+                let until = due(next.as_ref());
                 sender.send_replace(next);
-                CHECK_INTERVAL
+                (CHECK_INTERVAL, until)
             }
             Err(error) => {
                 let chain: &(dyn std::error::Error + 'static) = error.as_ref();
@@ -69,10 +70,11 @@ async fn follow(process: &Process, node: &str, sender: &watch::Sender<Option<Gue
                     error = error_chain(chain),
                     "failed to obtain the certificate for servers in guests, retrying"
                 );
-                RETRY_INTERVAL
+                // Also when the certificate is due: no attempt comes earlier.
+                (RETRY_INTERVAL, None)
             }
         };
-        let times = began..due(sender.borrow().as_ref()).unwrap_or(Timestamp::MAX);
+        let times = began..until.unwrap_or(Timestamp::MAX);
         tokio::select! {
             () = pause(wait, &times, Timestamp::now) => {}
             _change = bundles.next() => tokio::time::sleep(DEBOUNCE).await,
