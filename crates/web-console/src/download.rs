@@ -1,7 +1,7 @@
 //! Downloads of exports: a signed-in page asks for a ticket, and the browser saves the file that stands behind it.
 //!
 //! Invariants: export and token are read with the rights of the user; the address comes from the export's status
-//! alone; the token is neither in an address nor in an answer; a file is passed on as it arrives and never held; an
+//! alone; the token is in no answer, and in no address except encrypted; a file is passed on as it arrives and never held; an
 //! answer about a server that cannot be reached does not tell whether there is one.
 
 use std::time::Duration;
@@ -13,25 +13,22 @@ use axum::{
 };
 use error_chain::error_chain;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
-use k8s_openapi::{
-    api::{authentication::v1::SelfSubjectReview, core::v1::Secret},
-    jiff::Timestamp,
-};
+use k8s_openapi::api::{authentication::v1::SelfSubjectReview, core::v1::Secret};
 use kube::{
     Client,
     api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams},
 };
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
+    described::Described,
     headers, paths,
     relay::relayed,
     remote::{self, Failure, Tried},
     respond,
-    seal::TicketKey,
     server::Console,
-    tickets::{LIFE, NoTicket, OF_NAMESPACE, OF_USER, Place, Tickets},
+    tickets::{NoTicket, OF_NAMESPACE, OF_USER, OFTEN, Place, Tickets},
 };
 
 /// Where the page asks for a ticket.
@@ -47,8 +44,6 @@ const TOKEN: HeaderName = HeaderName::from_static("x-kubevirt-export-token");
 const ANSWER: usize = 4 << 10;
 /// Between a ticket and what it stands for.
 const SEPARATOR: char = '.';
-/// The longest description of a download in a path. Proxies take 8 KiB and more.
-const LONGEST: usize = 6 << 10;
 /// How long a server may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The formats that are one file, with the ends of its name.
@@ -117,17 +112,17 @@ async fn try_issue(
     let download = download(client, &wanted).await?;
     let (authority, probe) = (download.authority.clone(), download.request()?);
     let user = user(client).await?;
-    let described = Described::of(&download, (&user, &wanted.namespace), (console.now)());
+    let described = download.described(&user, &wanted.namespace);
     let issued = tickets.issue(&user, &wanted.namespace, download);
     let ticket = issued.map_err(|why| no_ticket(&why, &wanted.namespace))?;
     // The browser shows nothing of the error that a download has, so the page gets to know it now. Only an answer to
     // GET has the server's reason.
     if let Err(refusal) = ask(authority.as_deref(), probe).await {
-        drop(tickets.take(&ticket));
+        tickets.withdraw(&ticket);
         return Err(refusal);
     }
     let sealed = console.tickets.as_ref().zip(described);
-    let sealed = sealed.and_then(|(key, described)| described.seal(key, &ticket));
+    let sealed = sealed.and_then(|(key, described)| described.seal(key, &ticket, (console.now)()));
     Ok(match sealed {
         Some(sealed) => format!("{DOWNLOAD}{ticket}{SEPARATOR}{sealed}"),
         None => format!("{DOWNLOAD}{ticket}"),
@@ -142,6 +137,10 @@ fn no_ticket(why: &NoTicket, namespace: &str) -> Refusal {
                 "you have {OF_USER} downloads already: wait until one is done, or a minute if you have \
                  not started them"
             ),
+        ),
+        NoTicket::Often => Refusal::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            format!("you have started {OFTEN} downloads within two minutes: wait a minute"),
         ),
         NoTicket::Namespace => Refusal::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -160,61 +159,6 @@ fn no_ticket(why: &NoTicket, namespace: &str) -> Refusal {
     }
 }
 
-/// A download as replicas of the server read it, in the path.
-#[derive(Serialize, Deserialize)]
-struct Described {
-    /// In seconds.
-    until: i64,
-    user: String,
-    namespace: String,
-    url: String,
-    authority: Option<String>,
-    token: String,
-    name: String,
-}
-
-impl Described {
-    /// `None` if the token is no text.
-    fn of(download: &Download, (user, namespace): (&str, &str), now: Timestamp) -> Option<Self> {
-        let life = i64::try_from(LIFE.as_secs()).ok()?;
-        Some(Self {
-            until: now.as_second().saturating_add(life),
-            user: user.to_owned(),
-            namespace: namespace.to_owned(),
-            url: download.url.clone(),
-            authority: download.authority.clone(),
-            token: download.token.to_str().ok()?.to_owned(),
-            name: download.name.clone(),
-        })
-    }
-
-    /// `None` if it is too long for a path: only this server knows the ticket then.
-    fn seal(&self, key: &TicketKey, ticket: &str) -> Option<String> {
-        let text = serde_json::to_vec(self).ok()?;
-        let sealed = key.seal(ticket, text)?;
-        (sealed.len() <= LONGEST).then_some(sealed)
-    }
-
-    fn open(key: &TicketKey, ticket: &str, sealed: &str) -> Option<Self> {
-        if sealed.len() > LONGEST {
-            return None;
-        }
-        let text = key.open(ticket, sealed)?;
-        serde_json::from_slice(&text).ok()
-    }
-
-    fn download(self) -> Option<Download> {
-        let mut token = HeaderValue::try_from(self.token).ok()?;
-        token.set_sensitive(true);
-        Some(Download {
-            url: self.url,
-            authority: self.authority,
-            token,
-            name: self.name,
-        })
-    }
-}
-
 /// The download of a ticket that a replica has issued, and its place here; `None` if it does not work.
 fn of_replica(
     tickets: &Tickets<Download>,
@@ -222,17 +166,39 @@ fn of_replica(
     (ticket, sealed): (&str, &str),
 ) -> Result<Option<(Download, Place)>, Refusal> {
     let key = console.tickets.as_ref();
-    let described = key.and_then(|key| Described::open(key, ticket, sealed));
-    let now = (console.now)().as_second();
-    let Some(described) = described.filter(|one| now < one.until) else {
+    let described = key.and_then(|key| Described::open(key, (ticket, sealed), (console.now)()));
+    let Some(described) = described else {
         return Ok(None);
     };
     let place = tickets.admit(ticket, &described.user, &described.namespace);
     let place = place.map_err(|why| no_ticket(&why, &described.namespace))?;
-    Ok(described.download().zip(place))
+    Ok(Download::of(described).zip(place))
 }
 
 impl Download {
+    /// `None` if the token is no text.
+    fn described(&self, user: &str, namespace: &str) -> Option<Described> {
+        Some(Described {
+            user: user.to_owned(),
+            namespace: namespace.to_owned(),
+            url: self.url.clone(),
+            authority: self.authority.clone(),
+            token: self.token.to_str().ok()?.to_owned(),
+            name: self.name.clone(),
+        })
+    }
+
+    fn of(described: Described) -> Option<Self> {
+        let mut token = HeaderValue::try_from(described.token).ok()?;
+        token.set_sensitive(true);
+        Some(Self {
+            url: described.url,
+            authority: described.authority,
+            token,
+            name: described.name,
+        })
+    }
+
     fn request(&self) -> Result<http::Request<Body>, Refusal> {
         let request = http::Request::builder()
             .method(Method::GET)
