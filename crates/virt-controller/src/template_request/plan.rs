@@ -294,6 +294,11 @@ fn of_content(observed: &Observed, vm: &Value) -> Plan {
             let step = Step::CreateVolume(index);
             return Plan::step(step, Progress::Working(None));
         };
+        if volume.metadata.deletion_timestamp.is_some() {
+            // Also one that has its data: the template would lose it. It is made again.
+            unfilled.push(format!("{name} (it is being deleted)"));
+            continue;
+        }
         match phase(volume) {
             DataVolumePhase::Succeeded => {}
             DataVolumePhase::Failed => {
