@@ -10,7 +10,7 @@ use cluster_config::ClusterConfig;
 use grpc::{Limits, serve_connection};
 use host_net::VsockListener;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, join, split},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, join, split},
     net::UnixStream,
     sync::watch,
     task::JoinSet,
@@ -186,7 +186,6 @@ where
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tokio::io::AsyncReadExt as _;
 
     use super::*;
 
