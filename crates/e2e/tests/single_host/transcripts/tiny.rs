@@ -1,6 +1,6 @@
 //! Commands of `virtctl` and what they print: power, consoles, ports, volumes, moves and reports of the tiny guest
 
-use std::path::Path;
+use std::{net::TcpListener, path::Path};
 
 use e2e::{Host, Transcripts, VmManifest, tiny_vm, wait_for};
 use serde_json::Value;
@@ -76,9 +76,8 @@ async fn virtctl_prints_its_transcripts_about_a_tiny_guest() {
     // Nothing but the answers to commands is on the console from here on.
     console.shell("dmesg -n 1").await;
     drop(console);
-    let first = test.wait_vmi_phase("tiny", "Running").await;
-    let node = first["status"]["nodeName"].as_str().unwrap_or_default();
-    desk.shell.replace(node, "NODE");
+    let is_ready = |vmi: &Value| condition(vmi, "Ready")["status"] == "True";
+    wait_vmi(&test, "ready", is_ready).await;
     calls_with_a_guest(&mut desk).await;
     calls_that_pause(&mut desk).await;
     calls_that_move(&mut desk).await;
@@ -96,6 +95,15 @@ fn write_files(directory: &Path) {
     std::fs::write(directory.join("key.pub"), key).expect("write a key");
 }
 
+fn port_of(listener: &TcpListener) -> String {
+    let address = listener.local_addr().expect("a listener has an address");
+    address.port().to_string()
+}
+
+fn free_port() -> String {
+    port_of(&TcpListener::bind("127.0.0.1:0").expect("find a free port"))
+}
+
 async fn calls_about_the_installation(desk: &mut Desk<'_>) {
     desk.call_all(&[
         "version",
@@ -108,8 +116,8 @@ async fn calls_about_the_installation(desk: &mut Desk<'_>) {
     let ui = "ui --no-browser";
     desk.shell.interrupt_after(ui, b"", "/console/#link=").await;
     // Another program has the port.
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("take a port");
-    let port = taken.local_addr().expect("its number").port().to_string();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("take a port");
+    let port = port_of(&taken);
     desk.shell.replace(&port, "TAKEN");
     let busy = format!("ui --no-browser --port {port}");
     desk.shell.call(&busy).await;
@@ -178,8 +186,10 @@ async fn calls_with_a_guest(desk: &mut Desk<'_>) {
     shell.call_for("top tiny", "CPU").await;
     let typed = b"\necho $((7 * 8))\n";
     shell.interrupt_after("console tiny", typed, "\n56").await;
-    let proxy = "vnc tiny --proxy-only";
-    shell.interrupt_after(proxy, b"", "}").await;
+    let port = free_port();
+    shell.replace(&port, "FREE");
+    let proxy = format!("vnc tiny --proxy-only --port {port}");
+    shell.interrupt_after(&proxy, b"", "}").await;
     let forward = "port-forward vm/tiny 0:22";
     shell.interrupt_after(forward, b"", "-> 22").await;
     let forward = "port-forward vmi/tiny udp/0:53";
