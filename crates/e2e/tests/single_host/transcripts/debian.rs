@@ -23,6 +23,8 @@ pub(crate) async fn checks_transcripts(desk: &Desk) {
     calls_by_ssh(desk, &mut shell).await;
     calls_about_credentials(&mut shell).await;
     calls_about_templates(desk, &mut shell).await;
+    shell.call("objectgraph debian --exclude-optional").await;
+    shell.call("objectgraph none").await;
     let redirection = "usbredir --no-launch debian";
     shell.interrupt_after(redirection, b"", "\n").await;
     shell.call("usbredir --no-launch none").await;

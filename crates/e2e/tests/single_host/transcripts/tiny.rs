@@ -159,7 +159,6 @@ async fn calls_without_a_guest(desk: &mut Desk<'_>) {
         "memory-dump get none --claim-name none",
         "expand --vm none",
         "expose vm none --name none --port 22",
-        "objectgraph none",
         "why none",
         "why tiny",
         "run tiny --image FILES/none.img",
@@ -176,7 +175,6 @@ async fn calls_with_a_guest(desk: &mut Desk<'_>) {
         "expose vm tiny --name tiny-ssh --port 22",
         "vnc screenshot tiny --file FILES/tiny.png",
         "vnc screenshot tiny --file FILES/missing/tiny.png",
-        "objectgraph tiny --exclude-optional",
         "port-forward --stdio vm/tiny 9",
     ])
     .await;
