@@ -2,7 +2,7 @@
 # Installs the Debian packages needed for building, testing and the demo. Does nothing when all are
 # installed, and may be run again after it was killed.
 #
-# usage: scripts/setup.sh [build|check|image|test|demo|cluster]...   (no name: build image test demo)
+# usage: scripts/setup.sh [build|check|image|test|demo|cluster|windows]...   (no name: build image test demo)
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +17,7 @@ fail() {
 
 wanted=
 for list in "$@"; do
-    [ -f "$lists/$list.txt" ] || fail "there is no list called $list; choose from build, check, image, test, demo, cluster"
+    [ -f "$lists/$list.txt" ] || fail "there is no list called $list; choose from build, check, image, test, demo, cluster, windows"
     wanted="$wanted $(sed 's/#.*//' "$lists/$list.txt" | tr '\n' ' ')"
 done
 
