@@ -132,6 +132,8 @@ async fn calls_without_a_guest(desk: &mut Desk<'_>) {
     desk.call_all(&[
         "start none",
         "start tiny --dry-run",
+        "start tiny --as nobody",
+        "console tiny --as nobody",
         "stop none",
         "stop tiny",
         "restart tiny",
