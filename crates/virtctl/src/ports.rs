@@ -96,7 +96,7 @@ impl FromStr for ForwardedPort {
 }
 
 /// Why a local port cannot be offered.
-pub(crate) fn not_offered(address: impl fmt::Display, error: io::Error) -> anyhow::Error {
+pub(crate) fn not_offered(address: &impl fmt::Display, error: io::Error) -> anyhow::Error {
     let at = format!("listen on {address}");
     if error.kind() == io::ErrorKind::AddrInUse {
         anyhow::anyhow!(

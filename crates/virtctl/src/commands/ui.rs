@@ -24,7 +24,7 @@ pub(crate) async fn ui(cluster: &Cluster, printer: Printer, options: &Ui) -> Res
     // Other hosts cannot connect: the console has the user's rights.
     let listener = TcpListener::bind(("127.0.0.1", options.port))
         .await
-        .map_err(|error| ports::not_offered(format!("127.0.0.1:{}", options.port), error))?;
+        .map_err(|error| ports::not_offered(&format!("127.0.0.1:{}", options.port), error))?;
     let address = listener.local_addr().context("read the local port")?;
     let sessions = Arc::new(Sessions::default());
     let console = Console {

@@ -48,7 +48,7 @@ pub(crate) async fn vnc(cluster: &Cluster, printer: Printer, flags: &Vnc) -> Res
     let at = SocketAddr::new(flags.address, flags.port);
     let listener = TcpListener::bind(at)
         .await
-        .map_err(|error| ports::not_offered(at, error))?;
+        .map_err(|error| ports::not_offered(&at, error))?;
     let address = listener.local_addr().context("read the local port")?;
     if flags.proxy_only {
         printer.line(&json!({"port": address.port()}).to_string());

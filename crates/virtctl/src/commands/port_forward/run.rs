@@ -68,7 +68,7 @@ pub(crate) async fn port_forward(
         let at = (*address, port.local);
         let failed = |error| {
             let at = SocketAddr::new(*address, port.local);
-            ports::not_offered(format!("{at} ({})", port.protocol), error)
+            ports::not_offered(&format!("{at} ({})", port.protocol), error)
         };
         match port.protocol {
             Protocol::Tcp => {
