@@ -18,10 +18,11 @@ use crate::{TestNamespace, memory_dump::files_of, transcripts::debian::checks_tr
 
 /// Guests of other tests boot at the same time.
 const BOOT: Duration = Duration::from_mins(8);
-const GATES: [&str; 3] = [
+const GATES: [&str; 4] = [
     "EnableVirtioFsStorageVolumes",
     "DownwardMetrics",
     "Template",
+    "ObjectGraph",
 ];
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/vm-debian.yaml");
 
