@@ -140,7 +140,20 @@ async fn error_message(response: http::Response<Body>) -> String {
     let message = serde_json::from_slice(&bytes)
         .ok()
         .and_then(|status| message_of(&status));
-    message.unwrap_or_else(|| format!("{code}: {}", String::from_utf8_lossy(&bytes)))
+    let message = message.unwrap_or_else(|| format!("{code}: {}", String::from_utf8_lossy(&bytes)));
+    if code == StatusCode::UNAUTHORIZED {
+        unauthorized(&message)
+    } else {
+        message
+    }
+}
+
+/// Servers do not say what is wrong with credentials.
+fn unauthorized(message: &str) -> String {
+    format!(
+        "the server does not accept your credentials ({message}): if they have expired, get new ones, or name \
+         others with --token or --context"
+    )
 }
 
 /// The message of a `Status` and the fields that are the cause.
@@ -157,6 +170,9 @@ fn message_of(status: &serde_json::Value) -> Option<String> {
 /// An API error as one message.
 pub(crate) fn plain(err: kube::Error) -> anyhow::Error {
     match err {
+        kube::Error::Api(status) if status.code == StatusCode::UNAUTHORIZED.as_u16() => {
+            anyhow::anyhow!(unauthorized(&status.message))
+        }
         kube::Error::Api(status) if !status.message.is_empty() => {
             anyhow::anyhow!("{}", of_server(&status.message))
         }
