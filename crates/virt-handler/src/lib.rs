@@ -29,5 +29,5 @@ mod volumes;
 pub use self::metrics::METRICS;
 pub use capabilities::{Capabilities, CapabilitiesError, NodeFacts, Tsc};
 pub use cluster_view::Configuration;
-pub use devices::{DeviceFiles, DevicePlugins, HostDevice, PermittedDevices};
+pub use devices::{DeviceFiles, DevicePlugins, HostDevice, MediatedDevices, PermittedDevices};
 pub use settings::{HandlerError, Settings, run};

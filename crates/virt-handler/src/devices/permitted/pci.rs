@@ -12,10 +12,10 @@ use std::{collections::BTreeMap, io, path::Path};
 use model::{DeviceAddress, PciAddress};
 
 use super::{
+    super::sysfs,
     DeviceFiles,
     discovery::{Found, Unit},
     selection::{Permitted, Selection, VendorAndProduct},
-    sysfs,
 };
 
 const DRIVER: &str = "vfio-pci";
