@@ -11,7 +11,7 @@ use kubevirt_api::cluster_config::KubeVirtConfiguration;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{selection::Selected, *};
+use super::{super::sysfs, selection::Selected, *};
 
 const TIMEOUT: Duration = Duration::from_mins(1);
 const UUID: &str = "aa618089-8b16-4d01-a136-25a0f3c73123";
