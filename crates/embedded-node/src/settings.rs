@@ -12,7 +12,9 @@ use std::{
 
 use futures::future::BoxFuture;
 use image_store::{Credentials, Image, ImageError, ImageStore, InUse, PullPolicy, StoreError};
-use pod_network::{Attachment, CniResult, Forward, PodNetwork, Restriction, ServiceRange};
+use pod_network::{
+    Attachment, CniResult, Forward, MacAddress, PodNetwork, Restriction, ServiceRange,
+};
 use reasons::Reason;
 use reconcile::Clock;
 use serde::{Deserialize, Serialize};
@@ -115,6 +117,17 @@ pub trait Network: Send + Sync + 'static {
         &'a self,
         _pod_uid: &'a str,
         _owner: &'a str,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Called before [`Network::add`] for a pod whose guest chose a hardware address: the guest may send from it, and
+    /// no guest of another owner. Networks that do not check such addresses ignore it.
+    fn choose_mac<'a>(
+        &'a self,
+        _pod_uid: &'a str,
+        _mac: MacAddress,
+        _owner: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async { Ok(()) })
     }
@@ -234,6 +247,19 @@ impl Network for PodNetwork {
         Box::pin(async move {
             let kept = Self::keep_address(self, pod_uid, owner).await;
             kept.map_err(|error| Failure::of(NETWORK_FAILED, "lease the pod an address", &error))
+        })
+    }
+
+    fn choose_mac<'a>(
+        &'a self,
+        pod_uid: &'a str,
+        mac: MacAddress,
+        owner: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let chosen = Self::choose_mac(self, pod_uid, mac, owner).await;
+            let tried = "give the guest its hardware address";
+            chosen.map_err(|error| Failure::of(Reason::NetworkNotJoined, tried, &error))
         })
     }
 

@@ -121,6 +121,7 @@ fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, 
         annotations::CNI_NETWORK_STATUS,
         annotations::DEVICE_NETWORKS,
         annotations::NETWORK_BINDINGS,
+        annotations::GUEST_MAC,
         annotations::NETWORK_INFO,
     ] {
         all.remove(bookkeeping);

@@ -201,6 +201,23 @@ impl PodNetwork {
         .await
     }
 
+    /// Lets the pod's guest send from this hardware address, which no guest of another owner can have then. Call it
+    /// before [`Self::add`].
+    pub async fn choose_mac(
+        &self,
+        pod_uid: &str,
+        mac: MacAddress,
+        owner: Option<&str>,
+    ) -> Result<(), PodNetworkError> {
+        check_uid(pod_uid)?;
+        let (uid, owner) = (pod_uid.to_owned(), owner.map(str::to_owned));
+        self.on_host(move |shared, _| {
+            let mut leases = shared.leases.lock();
+            leases.choose_mac(&uid, mac, owner.as_deref())
+        })
+        .await
+    }
+
     /// Gives the pod's namespace an interface on a secondary network. May be repeated until the pod uses
     /// the interface. [`Self::delete`] removes it.
     pub async fn attach(

@@ -749,7 +749,7 @@ reasons! {
             "A network attachment definition needs a plugin or setting that a single host does not have.",
             "Correct the setting that the message names. The VM then starts by itself.";
         NetworkNotJoined: NeedsChange,
-            "A pod could not be connected to one of its secondary networks.",
+            "A pod could not be connected to one of its networks.",
             "Create or correct what the message names, on the host or in the definition. The VM then starts by itself.";
         NetworkNotAttached: NeedsChange,
             "The pod has no interface on a secondary network of its VMI.",

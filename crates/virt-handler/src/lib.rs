@@ -31,6 +31,6 @@ mod vsock;
 pub use self::metrics::METRICS;
 pub use capabilities::{Capabilities, CapabilitiesError, NodeFacts, Tsc};
 pub use cluster_view::Configuration;
-pub use devices::{DeviceFiles, DevicePlugins, HostDevice, PermittedDevices};
+pub use devices::{DeviceFiles, DevicePlugins, HostDevice, MediatedDevices, PermittedDevices};
 pub use settings::{HandlerError, Settings, run};
 pub use vsock::{GuestCredentials, VSOCK_CLIENT, VSOCK_GATE};

@@ -81,7 +81,8 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     let at_start = hotplug::at_start(vmi, pod);
     let vmi = at_start.as_ref();
     let guest = Supported::of(vmi)?;
-    let prepare = volumes::steps(&guest, &claims)?;
+    // Before anything is changed: most errors of users are found here.
+    let untagged = volumes::steps(&guest, &claims, &[])?;
     let filesystems = file_servers::of(&guest, pod)?;
     let attached = Attached::of(pod);
     let plugins = BindingPlugin::of_pod(pod.metadata.annotations.as_ref());
@@ -124,6 +125,12 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         facts: &facts,
     };
     let domain_xml = domain_xml::render(&input)?;
+    let tagged = domain_xml::tagged_devices(&input)?;
+    let prepare = if tagged.is_empty() {
+        untagged
+    } else {
+        volumes::steps(&guest, &claims, &tagged)?
+    };
     let bound = network.bound_interfaces();
     let bound_interfaces = bound.map(ToOwned::to_owned).collect();
     let plan = GuestPlan {

@@ -14,7 +14,7 @@ use serving::{ClientCertificates, HttpsClient};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use virt_controller::AccelerationPolicy;
-use virt_handler::{Capabilities, DeviceFiles, GuestCredentials, PermittedDevices};
+use virt_handler::{Capabilities, DeviceFiles, GuestCredentials, MediatedDevices, PermittedDevices};
 
 use super::{certificates::Certificates, exports, install, uploads};
 use crate::{
@@ -207,6 +207,13 @@ async fn handler(
         configuration: configurations.handler.clone(),
     };
     tasks.spawn(permitted.run(stop.clone()));
+    let mediated = MediatedDevices {
+        client: host.account("kubevirt-handler"),
+        node: host.flags.node_name.clone(),
+        files: DeviceFiles::of_host(),
+        configuration: configurations.handler.clone(),
+    };
+    tasks.spawn(mediated.run(stop.clone()));
     let (running, all) = (stop.clone(), stop.clone());
     tasks.spawn(async move {
         if let Err(error) = virt_handler::run(settings, running).await {

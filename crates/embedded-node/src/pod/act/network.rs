@@ -104,6 +104,9 @@ async fn join_all(shared: &Arc<Shared>, request: &JoinNetwork) -> Result<Address
         if let Some(owner) = owner(pod) {
             network.keep_address(uid, &owner).await?;
         }
+        if let Some(mac) = guest_mac(pod)? {
+            network.choose_mac(uid, mac, guest(pod).as_deref()).await?;
+        }
         ips = network.add(uid, &namespace).await?.ips;
         policies::protect(shared, pod, &ips).await?;
         failpoints::after("embedded-node/pod/add-network");
@@ -198,6 +201,18 @@ fn guest(pod: &Pod) -> Option<String> {
     owner(pod).filter(|_| is_guest)
 }
 
+/// The hardware address that the pod's guest chose for the pod network.
+fn guest_mac(pod: &Pod) -> Result<Option<MacAddress>, Failure> {
+    let key = annotations::GUEST_MAC;
+    let annotated = pod.metadata.annotations.as_ref();
+    let Some(text) = annotated.and_then(|all| all.get(key)) else {
+        return Ok(None);
+    };
+    let mac = text.parse::<MacAddress>();
+    mac.map(Some)
+        .map_err(|error| Failure::of(Reason::NetworkNotJoined, &format!("read {key}"), &error))
+}
+
 pub(crate) fn network_record(dir: &Path) -> Option<NetworkRecord> {
     serde_json::from_slice(&fs::read(dir.join(NETWORK_FILE)).ok()?).ok()
 }
@@ -207,6 +222,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn hardware_address_of_the_guest_is_an_annotation() {
+        for (annotations, expected) in [
+            (json!({}), Some(None)),
+            (
+                json!({"ferrovirt.io/guest-mac": "02:00:00:00:00:09"}),
+                Some(Some(MacAddress([2, 0, 0, 0, 0, 9]))),
+            ),
+            (json!({"ferrovirt.io/guest-mac": "02:00"}), None),
+        ] {
+            let pod = json!({"metadata": {"annotations": annotations}});
+            let found = guest_mac(&serde_json::from_value(pod).unwrap());
+            assert_eq!(found.ok(), expected, "{annotations}");
+        }
+    }
 
     #[test]
     fn owner_is_the_controller() {
