@@ -96,7 +96,6 @@ impl Checkpoints {
             writer: Arc::clone(writer),
             own,
             patient_after: Instant::now(),
-            failing: false,
         };
         let thread = thread::Builder::new()
             .name("checkpoints".to_owned())

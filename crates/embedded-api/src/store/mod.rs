@@ -94,7 +94,10 @@ impl Store {
     pub(crate) fn copy_to(&self, target: &Path) -> Result<Contents, StoreError> {
         match self.connections.path() {
             Some(path) => back_up(path, target),
-            None => copy::copy(&self.connections.writer()?, target),
+            None => {
+                let db = self.connections.writer()?;
+                copy::copy(&db, target)
+            }
         }
     }
 
