@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use jiff::{SignedDuration, Timestamp};
 use launcher_pod::Acceleration;
-use reconcile::{Clock, Election};
+use reconcile::{Clock, Election, Leadership};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -63,11 +63,11 @@ impl Starter {
             clock: Clock::starting_at(start.checked_add(since).unwrap_or(start)),
             cluster: Configuration::new(NAMESPACE),
             concurrency: 4,
-            election: Election {
+            leadership: Leadership::Elected(Election {
                 namespace: NAMESPACE.to_owned(),
                 name: "virt-controller".to_owned(),
                 identity: format!("process-{}", self.started),
-            },
+            }),
         };
         let stop = CancellationToken::new();
         let run = virt_controller::run(settings, stop.clone());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cluster_view::Configuration;
 use kube::Client;
-use reconcile::{Clock, Election, lead, recorder};
+use reconcile::{Clock, Leadership, lead, recorder};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -54,7 +54,7 @@ pub struct Settings {
     pub concurrency: usize,
     /// Only the leader reconciles; the other processes keep their caches current and wait. The
     /// lease is in the namespace of the installation.
-    pub election: Election,
+    pub leadership: Leadership,
 }
 
 /// How guests are accelerated.
@@ -80,7 +80,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
     let (recorder, recording) = recorder(settings.client.clone(), COMPONENT, settings.clock);
     tasks.spawn(recording.run(stop.clone()));
     let (client, clock) = (settings.client.clone(), settings.clock);
-    let election = settings.election.clone();
+    let leadership = settings.leadership.clone();
     let concurrency = settings.concurrency;
     let cluster = settings.cluster.clone();
     cluster.follow(&client, &tasks, &stop);
@@ -99,7 +99,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
             }
         }
     };
-    lead(client, election, clock, stop.clone(), work).await;
+    lead(client, leadership, clock, stop.clone(), work).await;
     tasks.close();
     tasks.wait().await;
 }
@@ -109,7 +109,7 @@ impl std::fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("launcher", &self.launcher)
             .field("acceleration", &self.acceleration)
-            .field("election", &self.election)
+            .field("leadership", &self.leadership)
             .finish_non_exhaustive()
     }
 }
