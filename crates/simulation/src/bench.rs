@@ -218,6 +218,7 @@ fn start_nodes(
             behaviour: Behaviour {
                 step: Duration::ZERO,
                 has_faults: Arc::new(AtomicBool::new(false)),
+                is_alone: false,
             },
             power: power.watcher(),
             skew: SignedDuration::ZERO,

@@ -39,9 +39,16 @@ pub(crate) struct Starter {
     pub(crate) tasks: TaskTracker,
     pub(crate) random: Random,
     pub(crate) started: u32,
+    /// The version of the launcher.
+    pub(crate) launcher: u32,
 }
 
 impl Starter {
+    /// The image of the launcher.
+    pub(crate) fn image(&self) -> String {
+        format!("launcher:{}", self.launcher)
+    }
+
     pub(crate) fn start(&mut self) -> Process {
         self.started += 1;
         let random = self.random.fork();
@@ -56,7 +63,7 @@ impl Starter {
         let since = self.cluster.clock().now().duration_since(begin());
         let settings = Settings {
             client: cluster::client(&self.cluster, &connection),
-            launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
+            launcher: launcher_pod::Settings::defaults(&self.image(), Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             uploads: Uploads::Refused,
             exports: None,
