@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 
-/// Told by a sequence of its own, so that the scenarios without any stay what they were before there were features.
+/// Told by a sequence of its own, so that another feature does not change the scenarios without it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Features {
     /// There is one node, and guests move to other pods of it.

@@ -84,6 +84,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
     let concurrency = settings.concurrency;
     let cluster = settings.cluster.clone();
     cluster.follow(&client, &tasks, &stop);
+    let configuration = cluster.clone();
     let mut wiring = Wiring::new(&settings, recorder, cluster, &tasks, &stop);
     for register in REGISTER {
         register(&mut wiring);
@@ -91,10 +92,14 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
     let controllers = Arc::new(wiring.finish());
     // The caches fill while the lease is fetched, and stay warm while another process leads.
     let work = move |token: CancellationToken| {
-        let controllers = Arc::clone(&controllers);
+        let (controllers, configuration) = (Arc::clone(&controllers), configuration.clone());
         async move {
-            let ready = token.run_until_cancelled(controllers.ready());
-            if ready.await.is_some() {
+            let ready = async {
+                controllers.ready().await;
+                // Its limits would not count, and guests would follow what they are not to.
+                configuration.ready().await;
+            };
+            if token.run_until_cancelled(ready).await.is_some() {
                 controllers.run(concurrency, token).await;
             }
         }
