@@ -302,7 +302,7 @@ reasons! {
             "A data volume could not be filled.",
             "Check the data volume: `kubectl describe datavolume NAME`.";
         ClaimOverCapacity: NeedsChange,
-            "The files of a volume take more than its capacity, which a single host does not enforce.",
+            "The files of a volume take more than its capacity, or all of it where the file system of the host enforces it.",
             "Remove files, or move them to a larger claim.";
         HotPlugVolumeError: NeedsChange,
             "The volumes of a running guest cannot follow the template of its VM.",

@@ -99,7 +99,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     failpoints::after("virt-handler/prepare/place-capabilities");
     grant_rights(&guest, &peer)?;
     let (cpus, cells) = host_cpus(&guest, &peer)?;
-    let allocated = device_nodes::hand_over(&guest, &peer)?;
+    let allocated = device_nodes::hand_over(&guest, Arc::clone(&peer)).await?;
     let direct_io = direct_io(pods_dir, pod_uid);
     let block_size = block_size(pods_dir, pod_uid);
     let volumes = volumes::hand_over(&guest, &claims, peer, direct_io).await;

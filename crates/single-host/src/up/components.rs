@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use cluster_view::Configuration;
 use embedded_api::{EmbeddedApi, Identity};
 use error_chain::error_chain;
-use reconcile::{Clock, Election};
+use reconcile::{Clock, Leadership};
 use serving::{ClientCertificates, HttpsClient};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -59,6 +59,9 @@ impl Host<'_> {
 
 /// The namespace of the installation.
 pub(super) const NAMESPACE: &str = "kubevirt";
+
+/// A state directory has one process, the one with its lock. On a slow machine it would lose its lease to nobody.
+const SOLE: Leadership = Leadership::Sole;
 
 /// The administrator's configuration as each component reads it, with its own rights.
 struct Configurations {
@@ -110,13 +113,14 @@ pub(super) async fn start(
         clock: Clock::system(),
         cluster: configurations.controller.clone(),
         concurrency: CONCURRENCY,
-        election: election(host, "virt-controller"),
+        leadership: SOLE,
     };
     tasks.spawn(virt_controller::run(controller, stop.clone()));
     let operator = operator::Settings {
         client: host.account("kubevirt-controller"),
         clock: Clock::system(),
-        election: election(host, "virt-operator"),
+        namespace: NAMESPACE.to_owned(),
+        leadership: SOLE,
         environment: operator::Environment::Host {
             node: host.flags.node_name.clone(),
         },
@@ -124,15 +128,6 @@ pub(super) async fn start(
     };
     tasks.spawn(operator::run(operator, stop.clone()));
     install::node_labelled(&host.client("ferrovirt-up"), &host.flags.node_name).await
-}
-
-/// A state directory has one process, so after a crash the next one need not wait until its own lease expires.
-fn election(host: &Host<'_>, name: &str) -> Election {
-    Election {
-        namespace: NAMESPACE.to_owned(),
-        name: name.to_owned(),
-        identity: host.flags.node_name.clone(),
-    }
 }
 
 async fn virt_api(
