@@ -16,6 +16,7 @@ use serving::Target;
 use super::{
     carriage::{Carriage, Listening, Pace, SILENCE_LIMIT, Way},
     endpoint,
+    flows::flows,
     limits::{self, AtCompletion, Limits},
     plan::{Observed, Outcome, Step, plan},
 };
@@ -204,6 +205,7 @@ impl Guests {
             }
         });
         let written = guest.state.migration_configuration.as_ref();
+        let flows = flows(guest.vmi, written);
         let plan = MigrationPlan {
             id: guest.uid.to_owned(),
             auto_converge: written.and_then(|all| all.allow_auto_converge) == Some(true),
@@ -211,6 +213,8 @@ impl Guests {
             copied_disks: copied_disks(guest.vmi),
             is_within_node: model::is_within_node(guest.state),
             post_copy: limits::allows_post_copy(written),
+            parallel_connections: flows.connections,
+            compression: flows.compression,
         };
         let migrate = Request::Migrate(Box::new(plan));
         match guest.entry.session.call(migrate).await {

@@ -4,6 +4,7 @@
 //! and report on the VMI.
 //!
 //! - `plan` decides the next step of this node from the VMI and the report of the pod's launcher;
+//! - `flows` decides through how many connections the memory flows, and whether it is packed;
 //! - `limits` finds copies that take too long;
 //! - `progress` shows on the VMI how far a copy is;
 //! - `carriage` listens in the pod that the guest leaves and carries its connections to the other node, or
@@ -19,6 +20,7 @@ mod carriage;
 mod endpoint;
 #[cfg(test)]
 mod failpoints;
+mod flows;
 mod limits;
 mod plan;
 mod progress;

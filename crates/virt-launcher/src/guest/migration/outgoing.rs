@@ -1,10 +1,13 @@
 //! The launcher of the pod that the guest leaves.
 
 use error_chain::error_chain;
-use launcher_channel::{DomainState, MigrationPlan, MigrationSocket, MigrationStage, StopReason};
+use launcher_channel::{
+    DomainState, MAX_PARALLEL_CONNECTIONS, MigrationCompression, MigrationPlan, MigrationSocket,
+    MigrationStage, StopReason,
+};
 use libvirt::{
-    Connection, Cookie, Domain, Migration, MigrationFlags, MigrationParameters, Outcome,
-    PausedReason,
+    Compression, Connection, Cookie, Domain, Migration, MigrationFlags, MigrationParameters,
+    Outcome, Parallel, PausedReason,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +42,21 @@ pub(super) fn parameters(
     }
 }
 
+/// Connections of the memory besides the one for all else; `None` for that one alone.
+pub(super) fn parallel(connections: u8, compression: MigrationCompression) -> Option<Parallel> {
+    let compression = match compression {
+        MigrationCompression::None => Compression::None,
+        MigrationCompression::Zstd => Compression::Zstd,
+    };
+    (connections > 0).then_some(Parallel {
+        connections,
+        compression,
+    })
+}
+
 fn migration(plan: &MigrationPlan) -> Migration {
+    let connections = plan.parallel_connections.min(MAX_PARALLEL_CONNECTIONS);
+    let parallel = parallel(connections, plan.compression);
     Migration {
         flags: MigrationFlags {
             auto_converge: plan.auto_converge,
@@ -48,6 +65,8 @@ fn migration(plan: &MigrationPlan) -> Migration {
         },
         parameters: MigrationParameters {
             bandwidth_mib: plan.bandwidth_mib,
+            // QEMU has not both.
+            parallel: parallel.filter(|_| !plan.post_copy),
             ..parameters(MigrationSocket::source_path, &plan.copied_disks)
         },
     }
