@@ -15,7 +15,7 @@ use serving::Target;
 
 use super::{
     carriage::{Carriage, Listening, Pace, SILENCE_LIMIT, Way},
-    endpoint,
+    endpoint, figures,
     flows::flows,
     limits::{self, AtCompletion, Limits},
     plan::{Observed, Outcome, Step, plan},
@@ -64,6 +64,9 @@ impl Guests {
                 _ => AtCompletion::End,
             };
             let limits = Limits::of(state.migration_configuration.as_ref(), at_completion);
+            if let Some(progress) = progress {
+                figures::publish(key, &self.parts.node, progress);
+            }
             self.migrations.observe(key, &uid, limits, progress)
         } else {
             Pace::default()

@@ -4,6 +4,7 @@
 //! and report on the VMI.
 //!
 //! - `plan` decides the next step of this node from the VMI and the report of the pod's launcher;
+//! - `figures` are the metrics of copies;
 //! - `flows` decides through how many connections the memory flows, and whether it is packed;
 //! - `limits` finds copies that take too long;
 //! - `progress` shows on the VMI how far a copy is;
@@ -20,6 +21,7 @@ mod carriage;
 mod endpoint;
 #[cfg(test)]
 mod failpoints;
+mod figures;
 mod flows;
 mod limits;
 mod plan;
