@@ -18,6 +18,7 @@ use super::{
     endpoint, figures,
     flows::flows,
     limits::{self, AtCompletion, Limits},
+    network::{self, Place},
     plan::{Observed, Outcome, Step, plan},
 };
 use crate::{
@@ -107,16 +108,7 @@ impl Guests {
         let id = guest.uid.to_owned();
         match step {
             Step::Receive => self.receive(guest).await,
-            Step::PublishAddress => {
-                let address = self.parts.address;
-                let published = json!({
-                    "targetNodeAddress": address.ip(),
-                    "targetDirectMigrationNodePorts": {(address.port().to_string()): 0},
-                });
-                self.publish(guest, published).await?;
-                failpoints::after("virt-handler/migration/publish-address");
-                Ok(())
-            }
+            Step::PublishAddress => self.publish_address(guest).await,
             Step::PublishArrival => {
                 let published = json!({
                     "targetNodeDomainDetected": true,
@@ -145,6 +137,43 @@ impl Guests {
                 Ok(())
             }
             Step::End(outcome) => self.end(guest, &outcome).await,
+        }
+    }
+
+    async fn publish_address(&self, guest: &Migrating<'_>) -> Result<(), GuestError> {
+        let named = self.named_network(guest.state);
+        let offered = network::offer(self.place(named.as_deref()), self.parts.address).await;
+        let offer = match offered {
+            Ok(offer) => offer,
+            Err(error) => {
+                return self.end(guest, &Outcome::Failed(error_chain(&error))).await;
+            }
+        };
+        let published = json!({
+            "targetNodeAddress": offer.address.ip(),
+            "targetDirectMigrationNodePorts": {(offer.address.port().to_string()): 0},
+            "migrationNetworkType": offer.network,
+        });
+        self.publish(guest, published).await?;
+        failpoints::after("virt-handler/migration/publish-address");
+        Ok(())
+    }
+
+    /// The network that guests move over between nodes, if it is another one than that of the pods.
+    fn named_network(&self, state: &State) -> Option<String> {
+        if model::is_within_node(state) {
+            return None;
+        }
+        let cluster = self.parts.cluster.now();
+        let migrations = cluster.written.migrations.as_ref()?;
+        let named = migrations.network.clone();
+        named.filter(|named| !named.is_empty())
+    }
+
+    fn place<'a>(&'a self, named: Option<&'a str>) -> Place<'a> {
+        Place {
+            node: &self.parts.node,
+            named,
         }
     }
 
@@ -184,6 +213,11 @@ impl Guests {
     }
 
     async fn begin(&self, guest: &Migrating<'_>) -> Result<(), GuestError> {
+        let named = self.named_network(guest.state);
+        if let Err(error) = network::check(self.place(named.as_deref()), guest.state).await {
+            let outcome = Outcome::Failed(error_chain(&error));
+            return self.end(guest, &outcome).await;
+        }
         let listening = match self.way(guest) {
             Some(way) => self.listen(guest, way).map_err(|error| error.to_string()),
             None => Err("the address of the new pod is not valid".to_owned()),

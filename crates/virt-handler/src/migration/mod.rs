@@ -6,6 +6,7 @@
 //! - `plan` decides the next step of this node from the VMI and the report of the pod's launcher;
 //! - `figures` are the metrics of copies;
 //! - `flows` decides through how many connections the memory flows, and whether it is packed;
+//! - `network` finds the address for the carriage;
 //! - `limits` finds copies that take too long;
 //! - `progress` shows on the VMI how far a copy is;
 //! - `carriage` listens in the pod that the guest leaves and carries its connections to the other node, or
@@ -24,6 +25,7 @@ mod failpoints;
 mod figures;
 mod flows;
 mod limits;
+mod network;
 mod plan;
 mod progress;
 #[cfg(test)]
