@@ -169,7 +169,12 @@ impl Guest {
             return Some(error_chain(&error));
         }
         let status = self.status.filter(|_| self.link.is_some());
-        unlike_its_copy(status).map(ToOwned::to_owned)
+        if let Some(reason) = unlike_its_copy(status) {
+            return Some(reason.to_owned());
+        }
+        let kept = self.keep_tpm().await;
+        kept.err()
+            .map(|error| format!("failed to copy the state of the guest's TPM: {error}"))
     }
 
     /// The steps of the hand-over. An error means that the guest belongs to this pod.
@@ -302,6 +307,9 @@ impl Guest {
                     self.settle_post_copy().await
                 }
                 CopyEnd::Stays => {
+                    if let Err(error) = self.restore_tpm().await {
+                        tracing::error!(%error, "failed to restore the state of the guest's TPM");
+                    }
                     self.store.set_migration(None)?;
                     if let Some(report) = &mut self.migrations.report
                         && report.stage == MigrationStage::Copying
