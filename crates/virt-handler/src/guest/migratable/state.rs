@@ -32,11 +32,8 @@ impl StateSharing {
         });
         let claims = Claims::of(pod);
         let info = claims.info(STATE_VOLUME);
-        let modes = info.into_iter().flat_map(|info| &info.access_modes);
-        match (
-            shares,
-            modes.into_iter().any(|mode| mode == READ_WRITE_MANY),
-        ) {
+        let mut modes = info.into_iter().flat_map(|info| &info.access_modes);
+        match (shares, modes.any(|mode| mode == READ_WRITE_MANY)) {
             (false, _) => Self::OnePod,
             (true, false) => Self::PodsOfNode,
             (true, true) => Self::AllPods,
