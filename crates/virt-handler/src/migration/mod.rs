@@ -33,6 +33,7 @@ mod tests;
 
 pub(crate) use carriage::Migrations;
 pub(crate) use endpoint::router;
+pub(crate) use network::has_joined as has_joined_network;
 pub(crate) use plan::awaits_take_over;
 pub(crate) use progress::set as set_progress;
 

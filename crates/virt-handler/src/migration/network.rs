@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use error_chain::error_chain;
 use host_net::{Net, NetError};
 use kubevirt_api::{
     MIGRATION_INTERFACE,
@@ -88,6 +89,21 @@ async fn joined(at: Place<'_>) -> Result<Option<IpAddr>, NetworkError> {
             node: at.node.to_owned(),
             named: named.to_owned(),
         }),
+    }
+}
+
+/// Whether this virt-handler has an address on a network for migrations. What cannot be read counts as one: the
+/// next migration says why.
+pub(crate) fn has_joined() -> bool {
+    match addresses() {
+        Ok(all) => choose(&all).is_some(),
+        Err(error) => {
+            tracing::warn!(
+                error = error_chain(&error),
+                "failed to read the addresses of the migration network"
+            );
+            true
+        }
     }
 }
 
