@@ -126,6 +126,11 @@ impl Guest {
         is_shared(&dir).then(|| State::of(&dir, domain))
     }
 
+    /// Whether the TPM of the other pod of a migration has the same files.
+    pub(super) fn has_shared_tpm(&self) -> bool {
+        self.shared_tpm().is_some()
+    }
+
     async fn with_shared_tpm<T: Default + Send + 'static>(
         &self,
         work: impl FnOnce(&State) -> io::Result<T> + Send + 'static,

@@ -191,6 +191,9 @@ impl Guest {
             Ok(cookie) => cookie,
             Err(error) => {
                 let message = error_chain(&error);
+                if self.has_shared_tpm() {
+                    abandon(&mut copied).await;
+                }
                 self.confirm(&copied, &Cookie::default(), Outcome::Cancelled)
                     .await;
                 return Err(message);
@@ -237,13 +240,15 @@ impl Guest {
 
     /// The guest that was copied goes on here.
     async fn keep(&mut self, mut copied: Copied, message: String) {
+        // QEMU waits for seconds only until the other pod's TPM gives the lock on the state of both away.
+        let is_abandoned = self.has_shared_tpm();
+        if is_abandoned {
+            abandon(&mut copied).await;
+        }
         self.confirm(&copied, &Cookie::default(), Outcome::Cancelled)
             .await;
-        if let Err(error) = copied.peer.command(&Ask::Abandon).await {
-            tracing::info!(
-                error = error_chain(&error),
-                "the end of the migration did not reach the other pod"
-            );
+        if !is_abandoned {
+            abandon(&mut copied).await;
         }
         self.stay(message).await;
     }
@@ -390,6 +395,16 @@ impl Guest {
                 "the guest that was given up is still here"
             );
         }
+    }
+}
+
+/// Has the other pod end the QEMU that waits for the guest.
+async fn abandon(copied: &mut Copied) {
+    if let Err(error) = copied.peer.command(&Ask::Abandon).await {
+        tracing::info!(
+            error = error_chain(&error),
+            "the end of the migration did not reach the other pod"
+        );
     }
 }
 
