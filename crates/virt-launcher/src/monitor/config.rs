@@ -45,8 +45,14 @@ pub(crate) fn write_config(dir: &Path) -> io::Result<()> {
     file::replace(&dir.join("libvirtd.conf"), LIBVIRTD.as_bytes())?;
     file::replace(
         &dir.join("qemu.conf"),
-        qemu_config(has_huge_pages(), &shared_paths()).as_bytes(),
+        qemu_config(has_huge_pages(), &existing(&shared_paths())).as_bytes(),
     )
+}
+
+/// libvirt does not start with a directory that is missing.
+fn existing(paths: &str) -> String {
+    let all = paths.split(':').filter(|path| Path::new(path).is_dir());
+    all.collect::<Vec<_>>().join(":")
 }
 
 /// libvirt without privileges searches for no mounts by itself, and refuses to start with one that is
@@ -84,6 +90,14 @@ mod tests {
             config.ends_with("\nhugetlbfs_mount=[\"/dev/hugepages\"]\n"),
             "{config}"
         );
+    }
+
+    #[test]
+    fn missing_directories_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let there = dir.path().to_str().unwrap();
+        assert_eq!(existing(&format!("{there}/none:{there}")), there);
+        assert_eq!(existing(""), "");
     }
 
     #[test]
