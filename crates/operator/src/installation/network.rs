@@ -37,7 +37,7 @@ fn wanted(object: &Installation) -> Option<&str> {
 
 /// The change from the annotation that is there.
 fn change(wanted: Option<&str>, present: Option<&str>) -> Change {
-    let wanted = wanted.map(|name| format!("{name}@{}", MIGRATION_INTERFACE));
+    let wanted = wanted.map(|name| format!("{name}@{MIGRATION_INTERFACE}"));
     let is_ours = |value: &str| {
         let network = value.strip_suffix(MIGRATION_INTERFACE);
         let name = network.and_then(|network| network.strip_suffix('@'));
