@@ -37,7 +37,8 @@ pub use message::{
     DomainState, FromLauncher, GuestState, InterfaceLink, Reply, Request, StopReason, ToLauncher,
 };
 pub use migration::{
-    MigrationPlan, MigrationProgress, MigrationReport, MigrationSocket, MigrationStage,
+    MAX_PARALLEL_CONNECTIONS, MigrationCompression, MigrationPlan, MigrationProgress,
+    MigrationReport, MigrationSocket, MigrationStage,
 };
 pub use plan::{
     Backing, Credential, DhcpBoot, DhcpServer, DiskAccess, DownwardMetrics, FileServer, FileSource,

@@ -29,6 +29,7 @@ mod export;
 mod gate;
 mod hotplug;
 mod merge_patch;
+mod metrics;
 mod migration;
 mod node;
 mod operation;
@@ -50,6 +51,7 @@ mod wiring;
 
 pub use cluster_view::Configuration;
 pub use export::ExportProxy;
+pub use metrics::METRICS;
 pub use run::{AccelerationPolicy, Settings, Uploads, run};
 
 /// The field manager of all writes.

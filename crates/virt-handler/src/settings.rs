@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     capabilities::Capabilities,
-    guest::{ClientHandle, Guests, GuestsParts},
+    guest::{ClientHandle, Guests, GuestsParts, Reach},
     migration,
     node::{NodeReport, ReportParts},
     pods_dir::PodsDir,
@@ -89,6 +89,11 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         facts: capabilities.facts().clone(),
         kubelet_dir: pods_dir.parent().unwrap_or(&pods_dir).to_owned(),
         cluster: cluster.clone(),
+        reach: if peers.is_some() {
+            Reach::OtherNodes
+        } else {
+            Reach::OwnNode
+        },
         recorder: events.clone(),
         clock,
     });

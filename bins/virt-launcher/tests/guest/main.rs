@@ -11,6 +11,7 @@ mod backups;
 mod disks;
 mod dumps;
 mod failpoints;
+mod flows;
 mod increments;
 mod lifecycle;
 mod metrics;
@@ -19,6 +20,7 @@ mod post_copy;
 mod probe;
 mod resize;
 mod saved;
+mod tpm;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -119,6 +121,11 @@ fn pod() -> Bundle {
 }
 
 fn pod_with(environment: &str) -> Bundle {
+    pod_sharing(environment, None)
+}
+
+/// The same with a directory that other pods have, too.
+fn pod_sharing(environment: &str, shared: Option<(&Path, &str)>) -> Bundle {
     let program = Path::new(PROGRAM);
     let programs = [
         ("virt-launcher", program),
@@ -128,6 +135,7 @@ fn pod_with(environment: &str) -> Bundle {
         programs: &programs,
         environment,
         kvm: false,
+        shared,
     };
     Bundle::start(
         &setup,

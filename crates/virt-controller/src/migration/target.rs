@@ -13,7 +13,7 @@ use super::policy;
 use super::{Controller, MigrationError};
 use crate::merge_patch::in_place_of;
 use crate::view::{Claim, Guest};
-use crate::vmi::{Definitions, claim_names};
+use crate::vmi::{Definitions, claim_names, state_claim_name};
 
 impl Controller {
     /// The pod for the guest; `None` if the VMI is gone.
@@ -38,7 +38,9 @@ impl Controller {
         let networks = networks.map_err(read("a network definition"))?;
         around.network_resources = self.source.network_resources(networks);
         let api = Api::<Claim>::namespaced(self.client.clone(), &key.namespace);
-        for name in claim_names(&whole.spec) {
+        around.state_claim = state_claim_name(&whole);
+        let state = around.state_claim.clone();
+        for name in claim_names(&whole.spec).into_iter().chain(state.as_deref()) {
             // A missing one is an error of the rendering, which names it.
             if let Some(claim) = api.get_opt(name).await.map_err(read("a claim"))? {
                 around.claims.insert(name.to_owned(), claim.facts);

@@ -1,9 +1,12 @@
 //! Carries out a plan: pods first, then the status, then the finalizer.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::annotations;
 use kubevirt_api::conditions::{self, Condition as _};
+use kubevirt_api::storage_profile::ClaimPropertySet;
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as Phase,
 };
@@ -15,8 +18,9 @@ use serde_json::json;
 use super::observe::{Observed, is_of};
 use super::plan::{Plan, Step, is_ours};
 use super::pod::LauncherPod;
+use super::state_claim::{self, Access};
 use super::status::{self, Done, PodFacts};
-use super::{Controller, VmiError, state_claim};
+use super::{Controller, VmiError};
 use crate::MANAGER;
 use crate::view::Guest;
 
@@ -71,7 +75,8 @@ impl Controller {
         let vmi = observed.vmi.as_ref();
         let config = self.source.cluster.now();
         let class = config.written.vm_state_storage_class.as_deref();
-        let claim = state_claim::render(vmi, class);
+        let access = Access::offered(&self.property_sets(class));
+        let claim = state_claim::render(vmi, class, access);
         let key = Key::of(&claim);
         let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &key.namespace);
         match create(&api, MANAGER, &key, &claim).await {
@@ -93,6 +98,21 @@ impl Controller {
                 Err(VmiError::CreateClaim(error))
             }
         }
+    }
+
+    /// How claims of the storage class, or of the default one, are best made.
+    fn property_sets(&self, class: Option<&str>) -> Vec<ClaimPropertySet> {
+        let default = || {
+            let all = self.classes.list();
+            let found = all.iter().find(|class| class.is_default);
+            found.map(|class| class.name_any())
+        };
+        let named = class.filter(|class| !class.is_empty()).map(str::to_owned);
+        let profile = named
+            .or_else(default)
+            .and_then(|name| self.profiles.get(&Key::new("", name)));
+        let status = profile.and_then(|profile| profile.status.clone());
+        status.unwrap_or_default().claim_property_sets
     }
 
     async fn create_pod(&self, observed: &Observed, done: &mut Done) -> Result<(), VmiError> {
@@ -141,9 +161,16 @@ impl Controller {
             let facts = backing.claim.as_deref()?.facts.clone();
             Some((backing.claim_name.clone(), facts))
         });
+        let mut claims: BTreeMap<_, _> = claims.collect();
+        let state = state_claim::key(&observed.vmi);
+        let kept = state.as_ref().and_then(|key| {
+            let found = self.volumes.claims.get(key, &Key::of(&*observed.vmi))?;
+            Some((key.name.clone(), found.facts.clone()))
+        });
+        claims.extend(kept);
         Surroundings {
-            claims: claims.collect(),
-            state_claim: state_claim::key(&observed.vmi).map(|key| key.name),
+            claims,
+            state_claim: state.map(|key| key.name),
             network_resources: self.source.network_resources(observed.networks.clone()),
             ..self
                 .source

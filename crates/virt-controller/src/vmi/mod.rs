@@ -23,6 +23,7 @@ mod vsock;
 use kube::Client;
 use kube::runtime::watcher;
 use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::storage_profile::StorageProfile;
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use launcher_pod::PodError;
 use reasons::Reason;
@@ -38,10 +39,11 @@ pub(crate) use self::plan::{PodState, pod_state};
 pub(crate) use self::pod::LauncherPod;
 pub(crate) use self::pod_source::PodSource;
 pub(crate) use self::rules::has_hotplug;
+pub(crate) use self::state_claim::name_for as state_claim_name;
 pub(crate) use self::volumes::claim_names;
 use crate::caches::VMI;
 use crate::node::Heartbeats;
-use crate::view::{Guest, Volumes};
+use crate::view::{Guest, StorageClass, Volumes};
 use crate::wiring::Wiring;
 
 const POD: &str = "pod";
@@ -57,6 +59,9 @@ struct Controller {
     departures: Departures,
     /// Observed before there is a pod.
     volumes: Volumes,
+    /// Storage classes and their profiles, for the claims that guests need.
+    classes: Store<StorageClass>,
+    profiles: Store<StorageProfile>,
     source: PodSource,
     recorder: Recorder,
     clock: Clock,
@@ -112,6 +117,8 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         heartbeats: wiring.caches.heartbeats.clone(),
         departures: Departures::default(),
         volumes: wiring.caches.volumes(&gate),
+        classes: wiring.caches.storage_classes.store(),
+        profiles: wiring.caches.storage_profiles.store(),
         source,
         recorder: wiring.recorder.clone(),
         clock: wiring.settings.clock,

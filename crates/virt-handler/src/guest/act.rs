@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     error::GuestError,
     interfaces::{self, Attached},
-    migratable::Reach,
+    migratable::{Reach, StateSharing},
     observe::{self, Pair, Part, Sources},
     outcome::MemoryState,
     plan::{self, Observed, Step},
@@ -197,6 +197,7 @@ impl Guests {
             unready: observe::unready(&pair.pod),
             host_model_is_obsolete: self.parts.capabilities.host_model_is_obsolete(obsolete),
             reach: self.reach(),
+            kept_state: StateSharing::of(&pair.pod),
             bindings: model::registered_bindings(&config.written),
         };
         let status = status::desired(&vmi, &input, &now);

@@ -18,7 +18,7 @@ use reasons::Reason;
 use super::{
     agent, backups,
     interfaces::{self, Attached},
-    migratable::{self, Reach},
+    migratable::{self, Reach, StateSharing},
     observe::Unready,
     outcome::{self, MemoryState, failure, next_phase},
     plan::phase,
@@ -51,6 +51,8 @@ pub(crate) struct StatusInput<'a> {
     /// The CPU model of this host is obsolete, so no other node offers it.
     pub(crate) host_model_is_obsolete: bool,
     pub(crate) reach: Reach,
+    /// Which pods can have the state that the guest keeps besides its disks.
+    pub(crate) kept_state: StateSharing,
     /// The network bindings that the cluster has.
     pub(crate) bindings: &'a RegisteredBindings,
 }
@@ -69,6 +71,7 @@ impl Default for StatusInput<'_> {
             unready: None,
             host_model_is_obsolete: false,
             reach: Reach::default(),
+            kept_state: StateSharing::default(),
             bindings: &NO_BINDINGS,
         }
     }
@@ -124,6 +127,7 @@ pub(crate) fn desired(
             vmi,
             host_model_is_obsolete: input.host_model_is_obsolete,
             reach: input.reach,
+            state: input.kept_state,
             bound_interfaces: prepared.map(|prepared| &*prepared.bound_interfaces),
             bindings: input.bindings,
         };

@@ -6,7 +6,7 @@ use model::{
 };
 use reasons::Reason;
 
-use super::{Input, Obstacle, Reach};
+use super::{Input, Obstacle, Reach, StateSharing};
 
 const HOST_MODEL: &str = "host-model";
 
@@ -237,12 +237,20 @@ fn helpers(input: &Input<'_>) -> Option<Obstacle> {
 
 fn kept_state(input: &Input<'_>) -> Option<Obstacle> {
     let kept = Guest::of(input.vmi).kept_state();
-    (!kept.is_empty()).then(|| {
-        obstacle(
-            Reason::LiveMigrationNotSupported,
-            "this version cannot migrate the firmware variables and the TPM that a guest keeps",
-        )
-    })
+    if kept.is_empty() {
+        return None;
+    }
+    let message = match (input.state, input.reach) {
+        (StateSharing::AllPods, _) | (StateSharing::PodsOfNode, Reach::OwnNode) => return None,
+        (StateSharing::PodsOfNode, Reach::OtherNodes) => {
+            "the firmware variables or the TPM that the guest keeps are on a persistent volume claim without access \
+             mode ReadWriteMany"
+        }
+        (StateSharing::OnePod, _) => {
+            "the guest keeps firmware variables or a TPM, and an earlier version created its pod: restart it"
+        }
+    };
+    Some(obstacle(Reason::LiveMigrationNotSupported, message))
 }
 
 /// The kernel gives an address on the vsock to one process of a node.
