@@ -44,4 +44,5 @@ pub use facts::{
     Acceleration, Allocation, BlockSizes, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input,
     InterfaceFacts, Provisioning, SmbiosFacts, VolumeFacts, VolumeMode,
 };
+pub use interfaces::hot_interface;
 pub use memory::hot_memory;

@@ -19,6 +19,7 @@ use super::{
     agent, backups,
     interfaces::{self, Attached},
     migratable::{self, Reach},
+    nics,
     observe::Unready,
     outcome::{self, MemoryState, failure, next_phase},
     plan::phase,
@@ -46,6 +47,8 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) memory: MemoryState,
     /// Why the guest does not get the processors or the memory of its spec.
     pub(crate) resize_failure: Option<&'a str>,
+    /// Why an interface does not come or go.
+    pub(super) interface_failure: Option<&'a nics::Failure>,
     /// Set if the pod runs and is not ready.
     pub(crate) unready: Option<Unready<'a>>,
     /// The CPU model of this host is obsolete, so no other node offers it.
@@ -66,6 +69,7 @@ impl Default for StatusInput<'_> {
             attached: None,
             memory: MemoryState::default(),
             resize_failure: None,
+            interface_failure: None,
             unready: None,
             host_model_is_obsolete: false,
             reach: Reach::default(),
@@ -143,7 +147,10 @@ pub(crate) fn desired(
         if let Some(prepared) = prepared {
             let none = Attached::default();
             let attached = input.attached.unwrap_or(&none);
-            status.interfaces = interfaces::list(vmi, &prepared.interfaces, agent, attached);
+            let known = &prepared.interfaces;
+            let live = state.filter(|state| state.takes_interfaces && state.domain.is_some());
+            let live = live.map(|state| &state.links);
+            status.interfaces = interfaces::list(vmi, known, agent, attached, live);
             if let Some(state) = state {
                 interfaces::set_links(&mut status.interfaces, &state.links);
             }
@@ -159,6 +166,14 @@ pub(crate) fn desired(
     status
 }
 
+/// Reasons of a running guest that lacks a part of its spec.
+const LACKS: [Reason; 4] = [
+    Reason::FilesystemLost,
+    Reason::InterfaceNotInPod,
+    Reason::InterfaceNotPlugged,
+    Reason::InterfaceNotReleased,
+];
+
 fn set_final_ready(status: &mut VirtualMachineInstanceStatus, message: Option<&str>, now: &Time) {
     let message = message.unwrap_or("the guest has ended");
     let ending = status.reason.as_deref().unwrap_or_default();
@@ -173,7 +188,12 @@ fn set_conditions(
     input: &StatusInput<'_>,
     now: &Time,
 ) {
-    let StatusInput { state, unready, .. } = *input;
+    let StatusInput {
+        state,
+        unready,
+        interface_failure,
+        ..
+    } = *input;
     let list = &mut status.conditions;
     let domain = state.and_then(|state| state.domain);
     let migration = state.and_then(|state| state.migration.as_deref());
@@ -183,7 +203,7 @@ fn set_conditions(
         let synchronized = conditions::find(list, &Condition::Synchronized);
         let reason = synchronized.and_then(|condition| condition.reason.as_deref());
         // What a guest lacked does not explain its end.
-        if reason == Some(Reason::FilesystemLost.as_str()) {
+        if LACKS.iter().any(|lack| reason == Some(lack.as_str())) {
             conditions::remove(list, &Condition::Synchronized);
         }
         agent::set_conditions(list, None, now);
@@ -225,7 +245,7 @@ fn set_conditions(
             }
         }
     }
-    set_synchronized(list, state, now);
+    set_synchronized(list, state, interface_failure, now);
     agent::set_conditions(list, state.and_then(|state| state.agent.as_deref()), now);
 }
 
@@ -233,11 +253,19 @@ fn set_conditions(
 fn set_synchronized(
     list: &mut Vec<VirtualMachineInstanceCondition>,
     state: Option<&GuestState>,
+    interface_failure: Option<&nics::Failure>,
     now: &Time,
 ) {
     let lost = state.map_or(&[][..], |state| state.lost_filesystems.as_slice());
     if lost.is_empty() {
-        conditions::remove(list, &Condition::Synchronized);
+        match interface_failure {
+            None => conditions::remove(list, &Condition::Synchronized),
+            Some(failure) => {
+                let message = failure.reason.advise(&failure.message);
+                let lacks = ConditionValue::fails(failure.reason, &message);
+                conditions::set(list, Condition::Synchronized, &lacks, now);
+            }
+        }
         return;
     }
     let message = format!(

@@ -171,7 +171,6 @@ pub(crate) async fn update_networks(
         failpoints::after("embedded-node/pod/detach-network");
         joined.retain(|other| other != one);
         record = keep(dir, record, &joined).await?;
-        failpoints::after("embedded-node/pod/record-networks");
     }
     let mut outcome = Ok(());
     for selection in changes.join {
@@ -180,7 +179,6 @@ pub(crate) async fn update_networks(
             Ok(one) => {
                 joined.push(one);
                 record = keep(dir, record, &joined).await?;
-                failpoints::after("embedded-node/pod/record-networks");
             }
             Err(failure) => outcome = outcome.and(Err(failure)),
         }
@@ -204,7 +202,7 @@ async fn join_one(
     let attachment = attachment(shared, request, selection).await?;
     let attached = shared.settings.network.attach(namespace, attachment).await;
     let attached = attached.map_err(|failure| of_network(selection, &failure))?;
-    failpoints::after("embedded-node/pod/attach-network");
+    failpoints::after("embedded-node/pod/attach-further-network");
     Ok(joined_as(selection, attached))
 }
 
@@ -220,6 +218,7 @@ async fn keep(
     };
     blocking(SANDBOX_FAILED, "record the pod's networks", move || {
         replace(&file, &serde_json::to_vec(&record)?)?;
+        failpoints::after("embedded-node/pod/record-networks");
         Ok(record)
     })
     .await
