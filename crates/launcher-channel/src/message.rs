@@ -235,6 +235,16 @@ const MAX_ITEMS: usize = 64;
 const MAX_DISKS: usize = 1024;
 
 impl GuestState {
+    /// The interfaces that the running domain has, if the launcher takes requests for them and has read them.
+    pub fn interfaces(&self) -> Option<&BTreeMap<String, InterfaceLink>> {
+        let is_running = self
+            .domain
+            .is_some_and(|domain| !matches!(domain, DomainState::Stopped(_)));
+        // The machine is read along with the interfaces.
+        let is_known = self.takes_interfaces && self.machine.is_some();
+        (is_running && is_known).then_some(&self.links)
+    }
+
     /// Truncates texts and lists that exceed those of a correct launcher: a guest may have taken over
     /// its launcher, and the handler copies the state into the VMI.
     #[must_use]

@@ -13,6 +13,8 @@ use crate::TestNamespace;
 const OF_THE_HANDLER: &str = "virt-handler/";
 /// No guest of this test moves; a test of the crate kills virt-handler at these.
 const OF_MIGRATIONS: &str = "virt-handler/migration/";
+/// No guest of this test gets or loses an interface.
+const OF_INTERFACES: &str = "virt-handler/interfaces/";
 /// Failpoints of the network, which those tests do not have.
 const OF_THE_NODE: [&str; 3] = [
     "embedded-node/pod/add-network",

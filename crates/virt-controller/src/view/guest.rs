@@ -21,6 +21,7 @@ use reasons::Reason;
 use serde::Deserialize;
 
 use super::Labels;
+use super::nic::{Nic, nics};
 
 const ANNOTATIONS: [&str; 2] = [
     annotations::VM_GENERATION,
@@ -45,6 +46,8 @@ pub(crate) struct Guest {
     pub(crate) utility_volumes: Vec<UtilityVolume>,
     /// The links of interfaces, by their names.
     pub(crate) links: BTreeMap<String, LinkState>,
+    /// Interfaces that come and go while the guest runs.
+    pub(crate) nics: Vec<Nic>,
     /// Kept for the pod that brings them.
     pub(crate) tolerations: Vec<Toleration>,
     /// The processors and the memory of the spec.
@@ -221,6 +224,7 @@ impl From<VirtualMachineInstance> for Guest {
             plugs,
             utility_volumes: vmi.spec.utility_volumes.clone(),
             links: links(&vmi),
+            nics: nics(&vmi),
             size: GuestSize::wanted(&vmi),
             growth: Growth::of(&vmi),
             tolerations,

@@ -56,13 +56,13 @@ pub(super) fn change(
     attached: &Attached,
 ) -> Change {
     let mut change = Change::default();
-    if !state.takes_interfaces || state.domain.is_none() {
+    let Some(live) = state.interfaces() else {
         return change;
-    }
+    };
     let guest = Guest::of(vmi);
     for interface in guest.interfaces.iter().filter(|one| one.is_pluggable()) {
         let name = interface.name();
-        let has_it = state.links.contains_key(name);
+        let has_it = live.contains_key(name);
         let in_pod = attached.has(&pod_interface_name(name));
         let list = match (interface.link, has_it) {
             (LinkState::Absent, true) => &mut change.remove,
@@ -170,6 +170,7 @@ mod tests {
             .map(|name| ((*name).to_owned(), InterfaceLink::Up));
         GuestState {
             domain: Some(DomainState::Running),
+            machine: Some("q35".to_owned()),
             takes_interfaces: true,
             links: links.collect(),
             ..GuestState::default()

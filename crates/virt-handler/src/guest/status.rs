@@ -148,8 +148,7 @@ pub(crate) fn desired(
             let none = Attached::default();
             let attached = input.attached.unwrap_or(&none);
             let known = &prepared.interfaces;
-            let live = state.filter(|state| state.takes_interfaces && state.domain.is_some());
-            let live = live.map(|state| &state.links);
+            let live = state.and_then(GuestState::interfaces);
             status.interfaces = interfaces::list(vmi, known, agent, attached, live);
             if let Some(state) = state {
                 interfaces::set_links(&mut status.interfaces, &state.links);
