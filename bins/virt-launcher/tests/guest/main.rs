@@ -12,6 +12,7 @@ mod disks;
 mod dumps;
 mod failpoints;
 mod increments;
+mod interfaces;
 mod lifecycle;
 mod metrics;
 mod migration;
