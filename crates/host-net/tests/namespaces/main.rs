@@ -14,6 +14,7 @@ use std::{
 
 use host_net::{
     LinkKind, Net, NetError, NetworkNamespace, Veth, in_namespace, observe_interface, plumb,
+    unplumb,
 };
 use net_plan::{
     Bridge, Cidr, GivenInterface, MacAddress, Plumbing, StandIn, Sysctl, Tap,
