@@ -757,6 +757,9 @@ reasons! {
         InterfaceNotInPod: NeedsChange,
             "The pod of a running guest has not joined a network that its VM was given.",
             "Read the events of the pod for the cause. On a cluster without a controller that adds networks to running pods, migrate the VM: the new pod joins the network.";
+        AutoMigrationDueToLiveUpdate: NotNeeded,
+            "A running guest is to move to a pod that joins the networks which its VM was given.",
+            "";
         InterfaceNotPlugged: NeedsChange,
             "An interface could not be plugged into the running guest, or taken from it.",
             "Read the message for the cause. If the guest has no free PCI port, restart the VM.";

@@ -165,6 +165,13 @@ impl Guest {
         is_awaited && self.status.phase == Phase::Running
     }
 
+    /// Whether the guest waits for a network that its pod does not join.
+    pub(crate) fn awaits_network(&self) -> bool {
+        let kind = VirtualMachineInstanceConditionType::MigrationRequired;
+        let is_awaited = conditions::is_true(&self.status.conditions, &kind);
+        is_awaited && self.status.phase == Phase::Running
+    }
+
     /// The state of the last migration, if it is the one with this UID.
     pub(crate) fn migration(&self, uid: &str) -> Option<&VirtualMachineInstanceMigrationState> {
         let state = self.status.migration.as_deref()?;

@@ -199,7 +199,7 @@ impl Guests {
             plugged: Some(&entry.plugged),
             memory: memory_state(&link),
             resize_failure: entry.resizing.failure.as_deref(),
-            interface_failure: entry.nics.failure(),
+            nics: Some(&entry.nics),
             unready: observe::unready(&pair.pod),
             host_model_is_obsolete: self.parts.capabilities.host_model_is_obsolete(obsolete),
             reach: self.reach(),

@@ -35,6 +35,8 @@ pub(super) struct Change {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Nics {
     pub(super) failures: BTreeMap<String, Failure>,
+    /// Interfaces whose networks the pod has not joined.
+    pub(super) waits: BTreeSet<String>,
     /// Since when each interface is to come or to go.
     pub(super) since: BTreeMap<String, Instant>,
     /// The last request, when, and over which connection.
@@ -88,6 +90,7 @@ pub(super) fn left_out(
 impl Nics {
     /// Notes how long each interface has been waiting, and fails what takes too long.
     pub(super) fn follow(&mut self, change: &Change, now: Instant) {
+        self.waits.clone_from(&change.wait);
         let waits: BTreeSet<&String> = change.wait.union(&change.remove).collect();
         self.since.retain(|name, _| waits.contains(name));
         for name in waits {
@@ -117,6 +120,14 @@ impl Nics {
     /// What the VMI shows: the first failure.
     pub(super) fn failure(&self) -> Option<&Failure> {
         self.failures.values().next()
+    }
+
+    /// Whether the guest is to move to a pod that joins its networks from the start. `is_known` is the answer of before,
+    /// which holds as long as a network is missing: another process has waited for it.
+    pub(super) fn needs_move(&self, is_known: bool) -> bool {
+        let mut failures = self.failures.values();
+        let is_late = failures.any(|failure| failure.reason == Reason::InterfaceNotInPod);
+        is_late || (is_known && !self.waits.is_empty())
     }
 
     /// Whether the same was requested a moment ago.
@@ -247,11 +258,15 @@ mod tests {
             tokio::time::advance(PATIENCE).await;
             nics.follow(&change, Instant::now());
             assert_eq!(nics.failure().map(|failure| failure.reason), Some(reason));
+            assert_eq!(nics.needs_move(false), reason == Reason::InterfaceNotInPod);
             let mut next = Nics {
                 failures: BTreeMap::new(),
                 ..nics
             };
+            assert_eq!(next.needs_move(true), reason == Reason::InterfaceNotInPod);
+            assert!(!next.needs_move(false));
             next.follow(&Change::default(), Instant::now());
+            assert!(!next.needs_move(true));
             assert!(next.since.is_empty());
         }
     }

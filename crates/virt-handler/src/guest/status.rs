@@ -19,7 +19,7 @@ use super::{
     agent, backups,
     interfaces::{self, Attached},
     migratable::{self, Reach},
-    nics,
+    nics::Nics,
     observe::Unready,
     outcome::{self, MemoryState, failure, next_phase},
     plan::phase,
@@ -47,8 +47,8 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) memory: MemoryState,
     /// Why the guest does not get the processors or the memory of its spec.
     pub(crate) resize_failure: Option<&'a str>,
-    /// Why an interface does not come or go.
-    pub(super) interface_failure: Option<&'a nics::Failure>,
+    /// Interfaces that come and go.
+    pub(super) nics: Option<&'a Nics>,
     /// Set if the pod runs and is not ready.
     pub(crate) unready: Option<Unready<'a>>,
     /// The CPU model of this host is obsolete, so no other node offers it.
@@ -69,7 +69,7 @@ impl Default for StatusInput<'_> {
             attached: None,
             memory: MemoryState::default(),
             resize_failure: None,
-            interface_failure: None,
+            nics: None,
             unready: None,
             host_model_is_obsolete: false,
             reach: Reach::default(),
@@ -190,7 +190,8 @@ fn set_conditions(
     let StatusInput {
         state,
         unready,
-        interface_failure,
+        nics,
+        reach,
         ..
     } = *input;
     let list = &mut status.conditions;
@@ -199,6 +200,7 @@ fn set_conditions(
     set_progress(list, migration.filter(|_| *phase == Phase::Running), now);
     if *phase != Phase::Running {
         conditions::remove(list, &Condition::Paused);
+        conditions::remove(list, &Condition::MigrationRequired);
         let synchronized = conditions::find(list, &Condition::Synchronized);
         let reason = synchronized.and_then(|condition| condition.reason.as_deref());
         // What a guest lacked does not explain its end.
@@ -244,20 +246,40 @@ fn set_conditions(
             }
         }
     }
-    set_synchronized(list, state, interface_failure, now);
+    set_synchronized(list, state, nics, now);
+    set_migration_required(list, nics.filter(|_| reach == Reach::OtherNodes), now);
     agent::set_conditions(list, state.and_then(|state| state.agent.as_deref()), now);
+}
+
+/// True while the guest needs another pod for its networks. On a single host another one would join no more than this.
+fn set_migration_required(
+    list: &mut Vec<VirtualMachineInstanceCondition>,
+    nics: Option<&Nics>,
+    now: &Time,
+) {
+    let kind = Condition::MigrationRequired;
+    let is_known = conditions::is_true(list, &kind);
+    if nics.is_some_and(|nics| nics.needs_move(is_known)) {
+        let required = ConditionValue {
+            reason: Reason::AutoMigrationDueToLiveUpdate.as_str(),
+            ..ConditionValue::holds()
+        };
+        conditions::set(list, kind, &required, now);
+    } else {
+        conditions::remove(list, &kind);
+    }
 }
 
 /// False while the guest lacks a part of its spec.
 fn set_synchronized(
     list: &mut Vec<VirtualMachineInstanceCondition>,
     state: Option<&GuestState>,
-    interface_failure: Option<&nics::Failure>,
+    nics: Option<&Nics>,
     now: &Time,
 ) {
     let lost = state.map_or(&[][..], |state| state.lost_filesystems.as_slice());
     if lost.is_empty() {
-        match interface_failure {
+        match nics.and_then(Nics::failure) {
             None => conditions::remove(list, &Condition::Synchronized),
             Some(failure) => {
                 let message = failure.reason.advise(&failure.message);
