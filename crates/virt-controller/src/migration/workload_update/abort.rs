@@ -115,7 +115,7 @@ mod tests {
             }
             state
         };
-        for cause in ["HotVCPUChange", "HotMemoryChange"] {
+        for cause in ["HotVCPUChange", "HotMemoryChange", "MigrationRequired"] {
             check(cause, "now", json!(null), false);
         }
         check("Ready", "old", json!(null), false);
