@@ -45,5 +45,6 @@ pub use facts::{
     Acceleration, Allocation, BlockSizes, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input,
     InterfaceFacts, Provisioning, SmbiosFacts, VolumeFacts, VolumeMode,
 };
+pub use interfaces::hot_interface;
 pub use memory::hot_memory;
 pub use tags::{TaggedDevice, TaggedKind};

@@ -139,6 +139,16 @@ pub trait Network: Send + Sync + 'static {
         attachment: Attachment,
     ) -> BoxFuture<'a, Result<SecondaryInterface, Failure>>;
 
+    /// Takes away an interface that [`Network::attach`] has added.
+    fn detach<'a>(
+        &'a self,
+        _pod_uid: &'a str,
+        _namespace: &'a Path,
+        _interface: &'a str,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn delete<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
 
     /// Support for services; `None` if this network has none.
@@ -235,6 +245,20 @@ impl Network for PodNetwork {
             Ok(SecondaryInterface {
                 mac: mac.unwrap_or_default(),
                 ips: addresses(&attached),
+            })
+        })
+    }
+
+    fn detach<'a>(
+        &'a self,
+        pod_uid: &'a str,
+        namespace: &'a Path,
+        interface: &'a str,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let detached = Self::detach(self, pod_uid, namespace, interface).await;
+            detached.map_err(|error| {
+                Failure::of(Reason::NetworkNotJoined, "leave a secondary network", &error)
             })
         })
     }

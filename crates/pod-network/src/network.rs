@@ -245,6 +245,29 @@ impl PodNetwork {
         Ok(secondary_result(&attached, netns))
     }
 
+    /// Takes an interface on a secondary network from the pod, and frees its address. One that does not exist is not
+    /// an error.
+    pub async fn detach(
+        &self,
+        pod_uid: &str,
+        netns: &Path,
+        interface: &str,
+    ) -> Result<(), PodNetworkError> {
+        check_uid(pod_uid)?;
+        let namespace = NetworkNamespace::open(netns)?;
+        let inside = interface.to_owned();
+        on_thread(&namespace, move |pod| {
+            secondary::remove_macvlan(pod, &inside)
+        })
+        .await?;
+        let (uid, interface) = (pod_uid.to_owned(), interface.to_owned());
+        self.on_host(move |shared, net| {
+            secondary::remove_port(net, &shared.settings.table, &uid, &interface)?;
+            shared.addresses.release_of(&uid, &interface)
+        })
+        .await
+    }
+
     /// Detaches the pod and frees its address. A pod that is not attached, or whose namespace no
     /// longer exists, is not an error.
     pub async fn delete(&self, pod_uid: &str) -> Result<(), PodNetworkError> {

@@ -754,6 +754,18 @@ reasons! {
         NetworkNotAttached: NeedsChange,
             "The pod has no interface on a secondary network of its VMI.",
             "Install Multus on the cluster, or correct the network, and delete the VMI: its VM gets another one.";
+        InterfaceNotInPod: NeedsChange,
+            "The pod of a running guest has not joined a network that its VM was given.",
+            "Read the events of the pod for the cause. On a cluster without a controller that adds networks to running pods, migrate the VM: the new pod joins the network.";
+        AutoMigrationDueToLiveUpdate: NotNeeded,
+            "A running guest is to move to a pod that joins the networks which its VM was given.",
+            "";
+        InterfaceNotPlugged: NeedsChange,
+            "An interface could not be plugged into the running guest, or taken from it.",
+            "Read the message for the cause. If the guest has no free PCI port, restart the VM.";
+        InterfaceNotReleased: NeedsChange,
+            "The guest does not release an interface.",
+            "Stop using the interface in the guest, or restart the VM.";
         NetworkBindingNotRegistered: NeedsChange,
             "The cluster does not have the network binding that an interface names.",
             "Ask the administrator to register it in the KubeVirt configuration (`network.binding`); the VM then starts by itself.";

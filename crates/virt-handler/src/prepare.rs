@@ -8,6 +8,7 @@ mod error;
 mod file_servers;
 mod hooks;
 mod hotplug;
+mod interfaces;
 mod metrics;
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
@@ -38,6 +39,7 @@ use crate::{
 
 pub(crate) use self::error::PrepareError;
 pub(crate) use self::hotplug::hot_disks;
+pub(crate) use self::interfaces::{connect, disconnect};
 
 /// The kernel's name of a macvlan that a process can open.
 const MACVTAP: &str = "macvtap";
@@ -55,6 +57,8 @@ pub(crate) struct Request<'a> {
     /// Name of this node.
     pub(crate) node: &'a str,
     pub(crate) peer: Arc<Peer>,
+    /// Interfaces that a running guest does not have yet, and whose networks its pod has not joined.
+    pub(crate) left_out: BTreeSet<String>,
 }
 
 /// The result of [`prepare`].
@@ -75,10 +79,12 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         settings,
         node,
         peer,
+        left_out,
     } = request;
     let claims = Claims::of(pod);
     // What the VMI says about the pod and the guest holds for both.
-    let at_start = hotplug::at_start(vmi, pod);
+    let present = interfaces::without(vmi, &left_out);
+    let at_start = hotplug::at_start(&present, pod);
     let vmi = at_start.as_ref();
     let guest = Supported::of(vmi)?;
     // Before anything is changed: most errors of users are found here.

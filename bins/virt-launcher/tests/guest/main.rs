@@ -13,6 +13,7 @@ mod dumps;
 mod failpoints;
 mod flows;
 mod increments;
+mod interfaces;
 mod lifecycle;
 mod metrics;
 mod migration;

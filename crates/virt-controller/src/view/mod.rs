@@ -8,6 +8,7 @@ mod claim;
 mod guest;
 mod host;
 mod importer;
+mod nic;
 mod snapshot_class;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -16,6 +17,7 @@ pub(crate) use claim::{Claim, DataVolume, Volumes};
 pub(crate) use guest::{Guest, GuestStatus, Plug, Purpose, plugs};
 pub(crate) use host::Host;
 pub(crate) use importer::ImporterDefinition;
+pub(crate) use nic::Nic;
 pub(crate) use snapshot_class::{SnapshotClasses, StorageClass};
 
 /// Whether a view keeps labels: only where a selector needs them.

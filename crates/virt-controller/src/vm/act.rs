@@ -94,6 +94,10 @@ impl Controller {
             Step::FollowSuspend => self.follow_suspend(observed, plan, done).await,
             Step::PlugVolumes => self.plug_volumes(observed).await,
             Step::SetLinks => self.set_links(observed).await,
+            Step::DropInterfaces => {
+                *vm = self.drop_interfaces(observed, vm).await?;
+                Ok(())
+            }
             Step::FollowTemplate => self.follow_template(observed, plan, done).await,
             Step::KeepChoice => {
                 let kept = self.keep_choice(vm).await;
@@ -531,7 +535,11 @@ impl Controller {
         self.merge_vm(vm, &body).await
     }
 
-    async fn merge_vm(&self, vm: &Arc<Vm>, body: &serde_json::Value) -> Result<Arc<Vm>, VmError> {
+    pub(super) async fn merge_vm(
+        &self,
+        vm: &Arc<Vm>,
+        body: &serde_json::Value,
+    ) -> Result<Arc<Vm>, VmError> {
         let key = Key::of(vm.as_ref());
         let api = Api::<Vm>::namespaced(self.client.clone(), &key.namespace);
         let written = merge(&api, MANAGER, &key, body)
@@ -588,6 +596,7 @@ fn name(step: &Step) -> &'static str {
         Step::FollowSuspend => "virt-controller/vm/follow-suspend",
         Step::PlugVolumes => "virt-controller/vm/plug-volumes",
         Step::SetLinks => "virt-controller/vm/set-links",
+        Step::DropInterfaces => "virt-controller/vm/drop-interfaces",
         Step::FollowTemplate => "virt-controller/vm/follow-template",
         Step::NoteGeneration(_) => "virt-controller/vm/note-generation",
         Step::ReleaseVmi => "virt-controller/vm/release-vmi",

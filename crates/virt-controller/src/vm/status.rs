@@ -224,7 +224,7 @@ fn set_restart_required(
 
 fn set_change_pending(all: &mut Vec<VirtualMachineCondition>, plan: &Plan, now: &Time) {
     let kind = Type::from(CHANGE_PENDING);
-    let Some(why) = plan.follow.waits else {
+    let Some(why) = &plan.follow.waits else {
         return conditions::remove(all, &kind);
     };
     let message = format!("the running guest follows the change of the VM later: {why}");

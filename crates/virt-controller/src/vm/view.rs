@@ -38,7 +38,7 @@ pub(crate) struct VmSpec {
 #[serde(default)]
 pub(crate) struct WholeVmi {
     pub(crate) metadata: ObjectMeta,
-    spec: Value,
+    pub(crate) spec: Value,
     status: Value,
 }
 

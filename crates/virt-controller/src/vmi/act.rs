@@ -15,6 +15,7 @@ use reasons::Reason;
 use reconcile::{EventType, Key, Requeue, WriteError, apply_reported, create, delete, merge};
 use serde_json::json;
 
+use super::nics;
 use super::observe::{Observed, is_of};
 use super::plan::{Plan, Step, is_ours};
 use super::pod::LauncherPod;
@@ -23,6 +24,7 @@ use super::status::{self, Done, PodFacts};
 use super::{Controller, VmiError};
 use crate::MANAGER;
 use crate::view::Guest;
+use crate::vm::{WholeVmi, without_interfaces};
 
 impl Controller {
     pub(super) async fn act(&self, observed: &Observed, plan: &Plan) -> Result<Requeue, VmiError> {
@@ -36,6 +38,8 @@ impl Controller {
                 Step::CreateBinder => self.create_binder(observed, &mut done).await,
                 Step::DeletePod => self.delete_pod(observed, observed.pod.as_deref()).await,
                 Step::DeleteOthers => self.delete_others(observed).await,
+                Step::ChangeNetworks => self.change_networks(observed).await,
+                Step::DropInterfaces => self.drop_interfaces(observed).await,
                 Step::RemoveFinalizer => return self.remove_finalizer(&observed.vmi).await,
             };
             if outcome.is_err() {
@@ -65,6 +69,63 @@ impl Controller {
             }
         }
         Ok(())
+    }
+
+    /// Has the running pod join and leave networks.
+    async fn change_networks(&self, observed: &Observed) -> Result<(), VmiError> {
+        let Some(pod) = observed.pod.as_deref() else {
+            return Ok(());
+        };
+        let Some(text) = nics::annotation(&observed.vmi, pod) else {
+            return Ok(());
+        };
+        let key = Key::of(pod);
+        let api = Api::<LauncherPod>::namespaced(self.client.clone(), &key.namespace);
+        // Another one may have changed the networks since.
+        let body = json!({"metadata": {
+            "uid": pod.metadata.uid,
+            "resourceVersion": pod.metadata.resource_version,
+            "annotations": {annotations::CNI_NETWORKS: text},
+        }});
+        match merge(&api, MANAGER, &key, &body).await {
+            Ok(_) => tracing::info!(pod = key.name, "networks of the running pod changed"),
+            Err(WriteError::NotFound { .. }) => {}
+            Err(error) => return Err(VmiError::Networks(error)),
+        }
+        Ok(())
+    }
+
+    /// Removes interfaces from the VMI that guest and pod have lost.
+    async fn drop_interfaces(&self, observed: &Observed) -> Result<(), VmiError> {
+        let vmi = observed.vmi.as_ref();
+        let Some(pod) = observed.pod.as_deref() else {
+            return Ok(());
+        };
+        let gone = nics::gone(vmi, pod);
+        let key = Key::of(vmi);
+        let whole = Api::<WholeVmi>::namespaced(self.client.clone(), &key.namespace);
+        let whole = whole.get_opt(&key.name).await;
+        let whole = whole.map_err(|error| VmiError::Read(Box::new(error)))?;
+        // One that has changed since is looked at again.
+        let is_same =
+            |whole: &WholeVmi| whole.metadata.resource_version == vmi.metadata.resource_version;
+        let Some(whole) = whole.filter(is_same) else {
+            return Ok(());
+        };
+        let body = json!({
+            "metadata": {"resourceVersion": vmi.metadata.resource_version},
+            "spec": without_interfaces(&whole.spec, &gone),
+        });
+        let api = Api::<Guest>::namespaced(self.client.clone(), &key.namespace);
+        match merge(&api, MANAGER, &key, &body).await {
+            Ok(written) => {
+                tracing::info!(interfaces = ?gone, "unplugged interfaces removed from the VMI");
+                self.vmis.wrote(vmi, written);
+                Ok(())
+            }
+            Err(WriteError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(VmiError::Interfaces(error)),
+        }
     }
 
     async fn create_state_claim(
@@ -377,6 +438,8 @@ fn name(step: Step) -> &'static str {
         Step::CreateBinder => "virt-controller/vmi/create-binder",
         Step::DeletePod => "virt-controller/vmi/delete-pod",
         Step::DeleteOthers => "virt-controller/vmi/delete-others",
+        Step::ChangeNetworks => "virt-controller/vmi/change-networks",
+        Step::DropInterfaces => "virt-controller/vmi/drop-interfaces",
         Step::RemoveFinalizer => "virt-controller/vmi/remove-finalizer",
     }
 }

@@ -8,6 +8,7 @@ mod departures;
 mod device_info;
 mod namespace;
 mod networks;
+mod nics;
 mod observe;
 mod plan;
 mod pod;
@@ -34,7 +35,7 @@ use reconcile::{
 use self::departures::Departures;
 pub(crate) use self::namespace::Namespace;
 use self::namespace::{Quota, Quotas};
-pub(crate) use self::networks::Definitions;
+pub(crate) use self::networks::{Definitions, has_definition};
 pub(crate) use self::plan::{PodState, pod_state};
 pub(crate) use self::pod::LauncherPod;
 pub(crate) use self::pod_source::PodSource;
@@ -145,6 +146,10 @@ enum VmiError {
     Delete(#[source] WriteError),
     #[error("publish the devices of the pod's networks")]
     Devices(#[source] WriteError),
+    #[error("change the networks of the pod")]
+    Networks(#[source] WriteError),
+    #[error("remove interfaces from the VMI")]
+    Interfaces(#[source] WriteError),
     #[error("remove the finalizer")]
     Finalizer(#[source] WriteError),
     #[error("write the status")]
@@ -158,7 +163,9 @@ impl ReconcileError for VmiError {
             Self::Create(_) | Self::Render(_) | Self::NameTaken { .. } => Reason::FailedCreate,
             Self::CreateClaim(_) => Reason::FailedBackendStorageCreate,
             Self::Delete(_) => Reason::FailedDelete,
-            Self::Devices(_) | Self::Finalizer(_) => Reason::FailedUpdate,
+            Self::Devices(_) | Self::Networks(_) | Self::Interfaces(_) | Self::Finalizer(_) => {
+                Reason::FailedUpdate
+            }
             Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
@@ -172,6 +179,8 @@ impl ReconcileError for VmiError {
             | Self::CreateClaim(source)
             | Self::Delete(source)
             | Self::Devices(source)
+            | Self::Networks(source)
+            | Self::Interfaces(source)
             | Self::Finalizer(source)
             | Self::Status(source) => source.retry(),
         }

@@ -240,6 +240,8 @@ async fn vms_survive_a_crash_at_every_failpoint() {
             | "vm/follow-dump"
             // In links.rs.
             | "vm/set-links"
+            // In interfaces.rs.
+            | "vm/drop-interfaces"
             // In live_updates.rs.
             | "vm/follow-template" => {}
             _ => check(&mut cluster, name, create_stop_start_change).await,
@@ -293,7 +295,10 @@ async fn vmis_survive_a_crash_at_every_failpoint() {
     let mut cluster = TestCluster::new().await;
     for name in names("vmi/") {
         match name.strip_prefix(PREFIX).unwrap() {
-            "vmi/create-binder" => {}
+            "vmi/create-binder"
+            // In interfaces.rs.
+            | "vmi/change-networks"
+            | "vmi/drop-interfaces" => {}
             "vmi/create-state-claim" => check(&mut cluster, name, keeps_state).await,
             "vmi/delete-others" => check(&mut cluster, name, delete_stray_pod).await,
             _ => check(&mut cluster, name, create_stop_start_change).await,

@@ -15,6 +15,8 @@ pub(crate) mod fixture;
 mod fragment;
 mod interfaces;
 mod migratable;
+mod nics;
+mod nics_act;
 mod observe;
 mod outcome;
 mod plan;

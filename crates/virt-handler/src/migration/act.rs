@@ -1,6 +1,6 @@
 //! Carries out the steps of a migration.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use error_chain::error_chain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -192,6 +192,7 @@ impl Guests {
             settings: &cluster.written,
             node: &self.parts.node,
             peer,
+            left_out: BTreeSet::new(),
         };
         let received = async {
             let prepared = prepare::prepare(request).await?;

@@ -13,6 +13,7 @@
 mod task;
 
 mod link;
+mod interfaces;
 mod links;
 mod observe;
 mod requests;

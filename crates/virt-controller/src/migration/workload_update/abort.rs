@@ -33,7 +33,8 @@ fn is_needless(migration: &Migration, vmi: &Guest, launcher_image: &str) -> Opti
     if has_to_leave(vmi) && state.is_none() {
         return Some(EVACUATED);
     }
-    if vmi.awaits_size() || vmi.status.runs_in_other_than(launcher_image) {
+    let is_changed = vmi.awaits_size() || vmi.awaits_network();
+    if is_changed || vmi.status.runs_in_other_than(launcher_image) {
         return None;
     }
     let is_for_a_change = migration.spec.priority == Some(MigrationPriority::UserTriggered);
@@ -114,7 +115,7 @@ mod tests {
             }
             state
         };
-        for cause in ["HotVCPUChange", "HotMemoryChange"] {
+        for cause in ["HotVCPUChange", "HotMemoryChange", "MigrationRequired"] {
             check(cause, "now", json!(null), false);
         }
         check("Ready", "old", json!(null), false);

@@ -2,7 +2,8 @@
 
 use kubevirt_api::{VirtualMachineInstance, annotations};
 use model::{
-    Attachment, BindingPlugin, Guest, Target, backup_volume, is_backup_volume, last_backup,
+    Attachment, BindingPlugin, Guest, LinkState, Target, backup_volume, is_backup_volume,
+    last_backup,
 };
 use reasons::Reason;
 
@@ -11,8 +12,9 @@ use super::{Input, Obstacle, Reach, StateSharing};
 const HOST_MODEL: &str = "host-model";
 
 /// All checks, in order of precedence.
-const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 16] = [
+const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 17] = [
     interfaces,
+    leaving_interfaces,
     bound_interfaces,
     virtual_functions,
     cpu_model,
@@ -78,6 +80,31 @@ fn interfaces(input: &Input<'_>) -> Option<Obstacle> {
             ),
         )
     })
+}
+
+/// The new pod would not have the network of an interface that the guest is to lose, and still has.
+fn leaving_interfaces(input: &Input<'_>) -> Option<Obstacle> {
+    let guest = Guest::of(input.vmi);
+    let has_it = |name: &str| {
+        let mut shown = input
+            .vmi
+            .status
+            .iter()
+            .flat_map(|status| &status.interfaces);
+        shown.any(|one| {
+            let sources = one.info_source.as_deref().unwrap_or_default();
+            one.name.as_deref() == Some(name) && sources.split(", ").any(|one| one == "domain")
+        })
+    };
+    let mut leaving = guest
+        .interfaces
+        .iter()
+        .filter(|one| one.is_pluggable() && one.link == LinkState::Absent && has_it(one.name()));
+    let name = leaving.next()?.name();
+    Some(obstacle(
+        Reason::InterfaceNotLiveMigratable,
+        format!("interface {name} is being taken from the guest: it can move after that"),
+    ))
 }
 
 /// Two macvlans of one link cannot have the same hardware address, which is the guest's.

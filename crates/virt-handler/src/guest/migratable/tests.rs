@@ -305,6 +305,29 @@ fn guest_of_a_single_host_moves_within_it() {
 }
 
 #[test]
+fn guest_moves_after_it_has_lost_an_interface() {
+    let tied = "InterfaceNotLiveMigratable";
+    for (state, sources, expected) in [
+        (json!("absent"), "domain, multus-status", tied),
+        (json!("absent"), "multus-status", ""),
+        (json!(null), "domain, multus-status", ""),
+    ] {
+        let vmi = json!({
+            "spec": {
+                "networks": [{"name": "n", "multus": {"networkName": "x"}}],
+                "domain": {"devices": {"interfaces": [
+                    {"name": "n", "bridge": {}, "state": state},
+                ]}},
+            },
+            "status": {"interfaces": [{"name": "n", "infoSource": sources}]},
+        });
+        let found = status_of(&vmi, Reach::OtherNodes);
+        let found = reason(&found, &Condition::LiveMigratable);
+        assert_eq!(found, expected, "{vmi}");
+    }
+}
+
+#[test]
 fn registered_binding_decides_whether_its_guests_move() {
     let tied = "InterfaceNotLiveMigratable";
     for (network, binding, elsewhere, within) in [
