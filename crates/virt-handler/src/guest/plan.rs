@@ -391,6 +391,7 @@ mod tests {
                 }),
                 awaits_take_over: false,
                 has_other_size,
+                has_other_interfaces: false,
                 now: Timestamp::UNIX_EPOCH,
             });
             assert_eq!(steps, expected, "{vmi:?} {has_other_size}");
