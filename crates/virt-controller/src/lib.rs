@@ -48,7 +48,7 @@ mod wiring;
 
 pub use cluster_view::Configuration;
 pub use export::ExportProxy;
-pub use run::{AccelerationPolicy, Settings, Uploads, run};
+pub use run::{AccelerationPolicy, CopyRights, Settings, Uploads, run};
 
 /// The field manager of all writes.
 pub const MANAGER: &str = "virt-controller";

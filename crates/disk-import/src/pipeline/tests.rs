@@ -29,6 +29,7 @@ impl Volume {
         let size = size as u64;
         let import = Import {
             place: Place::Directory { path: claim, size },
+            content: Content::Image,
             scratch,
             checksum: checksum.map(|text| text.parse().unwrap()),
             converter: Converter::direct(),
