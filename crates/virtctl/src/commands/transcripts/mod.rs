@@ -82,6 +82,7 @@ transcripts! {
     reports
     uploads
     exports
+    backups
     memory_dumps
     guestfs
 }
