@@ -101,10 +101,11 @@ impl Controller {
         };
         // Where data volumes are reviewed, one has the annotation only with the right to follow this reference.
         let is_reviewed = self.reviewed(whole).is_some();
-        if at.namespace != key.namespace && !is_reviewed {
-            if let Err(unmet) = self.account_may_copy(key, &at.namespace).await? {
-                return Ok(Err(unmet));
-            }
+        if at.namespace != key.namespace
+            && !is_reviewed
+            && let Err(unmet) = self.account_may_copy(key, &at.namespace).await?
+        {
+            return Ok(Err(unmet));
         }
         let waits = |message: String| {
             Err(Unmet::Waits {

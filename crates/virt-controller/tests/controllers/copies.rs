@@ -1,7 +1,7 @@
 //! Copies from another namespace. The export controller runs, and the simulated node runs the export server; the tests
 //! act as the importer.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kubevirt_api::export::VirtualMachineExport;
@@ -35,17 +35,16 @@ pub(super) async fn prepare(cluster: &TestCluster) {
     let claims = of_images::<PersistentVolumeClaim>(cluster);
     let patched = claims.patch_status("fedora", &parameters, &status).await;
     patched.unwrap();
-    let found = Api::<Namespace>::all(cluster.client.clone())
-        .get(IMAGES)
-        .await;
-    found.unwrap();
 }
 
 fn copy(permitted: Option<&str>) -> Value {
+    let notes = match permitted {
+        Some(permitted) => json!({"ferrovirt.io/copy-permitted": permitted}),
+        None => json!({}),
+    };
     json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
-        "metadata": {"name": "disk", "namespace": NAMESPACE,
-                     "annotations": {"ferrovirt.io/copy-permitted": permitted}},
+        "metadata": {"name": "disk", "namespace": NAMESPACE, "annotations": notes},
         "spec": {"source": {"pvc": {"namespace": IMAGES, "name": "fedora"}}, "storage": {}},
     })
 }

@@ -50,7 +50,10 @@ async fn recorded(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
     let own = request["namespace"].as_str().unwrap_or_default();
     let copied = source::find(&shared.client, own, &volume.spec).await?;
     let copied = copied.filter(|copied| copied.namespaces.iter().any(|one| one != own));
-    let patch = patch(&request["object"], copied.map(|copied| copied.record()));
+    let patch = patch(
+        &request["object"],
+        copied.as_ref().map(source::Copied::record),
+    );
     if patch != json!([]) {
         answer["response"]["patchType"] = "JSONPatch".into();
         answer["response"]["patch"] = STANDARD.encode(patch.to_string()).into();

@@ -69,7 +69,7 @@ impl Controller {
         let spec = &template["spec"];
         for (kind, target) in [
             ("pvc", Target::Claim as fn(Key) -> Target),
-            ("snapshot", Target::Snapshot),
+            ("snapshot", Target::Snapshot as fn(Key) -> Target),
         ] {
             if let Some(source) = spec["source"].get(kind).filter(|it| it.is_object()) {
                 let at = of(source);
