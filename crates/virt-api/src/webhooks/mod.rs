@@ -68,17 +68,17 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
         Err(refusal) => return refusal.into_response(),
     };
     if stage == Stage::Validate {
-        let missing = async {
-            match rights::missing(&shared.client, &review).await? {
-                None => copies::rights::missing(&shared.client, &review).await,
-                some => Ok(some),
+        let refused = async {
+            let missing = rights::missing(&shared.client, &review).await?;
+            if let Some(message) = missing {
+                return Ok(Some((403, "Forbidden", message)));
             }
+            let missing = copies::rights::missing(&shared.client, &review).await?;
+            Ok::<_, Refusal>(missing.map(|message| (422, "Invalid", message)))
         };
-        match Box::pin(missing).await {
+        match Box::pin(refused).await {
             Ok(None) => {}
-            Ok(Some(message)) => {
-                return send(respond(&review, Some((403, "Forbidden", message))));
-            }
+            Ok(refused) => return send(respond(&review, refused)),
             Err(refusal) => return refusal.into_response(),
         }
     }

@@ -14,11 +14,12 @@ use serde_json::Value;
 use super::source;
 use crate::refusal::Refusal;
 
-/// Either is enough: the subresource of CDI, or pods, which could read all claims.
-const RIGHTS: [(&str, &str, &str); 2] = [
-    (DataVolume::GROUP, DataVolume::PLURAL, "source"),
-    ("", "pods", ""),
-];
+/// Group, resource and subresource that somebody may create.
+type Right = (&'static str, &'static str, &'static str);
+
+const COPY: Right = (DataVolume::GROUP, DataVolume::PLURAL, "source");
+/// Together they read all claims and snapshots.
+const READ: [Right; 2] = [("", "pods", ""), ("", "persistentvolumeclaims", "")];
 /// The account of guests without one.
 const DEFAULT_ACCOUNT: &str = "default";
 
@@ -54,38 +55,51 @@ impl Subject {
     }
 }
 
+/// With the right to copy, or with those to read all that is copied.
 pub(super) async fn may_copy(
     client: &Client,
     subject: &Subject,
     namespace: &str,
 ) -> Result<bool, kube::Error> {
-    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    for (group, resource, part) in RIGHTS {
-        let spec = SubjectAccessReviewSpec {
-            user: subject.user.clone(),
-            groups: subject.groups.clone(),
-            uid: subject.uid.clone(),
-            extra: subject.extra.clone(),
-            resource_attributes: Some(ResourceAttributes {
-                group: Some(group.to_owned()),
-                namespace: Some(namespace.to_owned()),
-                resource: Some(resource.to_owned()),
-                subresource: Some(part.to_owned()).filter(|part| !part.is_empty()),
-                verb: Some("create".to_owned()),
-                ..ResourceAttributes::default()
-            }),
-            ..SubjectAccessReviewSpec::default()
-        };
-        let access = SubjectAccessReview {
-            spec,
-            ..SubjectAccessReview::default()
-        };
-        let reviewed = reviews.create(&PostParams::default(), &access).await?;
-        if reviewed.status.is_some_and(|status| status.allowed) {
-            return Ok(true);
+    if may_create(client, subject, namespace, COPY).await? {
+        return Ok(true);
+    }
+    for right in READ {
+        if !may_create(client, subject, namespace, right).await? {
+            return Ok(false);
         }
     }
-    Ok(false)
+    Ok(true)
+}
+
+async fn may_create(
+    client: &Client,
+    subject: &Subject,
+    namespace: &str,
+    (group, resource, part): Right,
+) -> Result<bool, kube::Error> {
+    let spec = SubjectAccessReviewSpec {
+        user: subject.user.clone(),
+        groups: subject.groups.clone(),
+        uid: subject.uid.clone(),
+        extra: subject.extra.clone(),
+        resource_attributes: Some(ResourceAttributes {
+            group: Some(group.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            resource: Some(resource.to_owned()),
+            subresource: Some(part.to_owned()).filter(|part| !part.is_empty()),
+            verb: Some("create".to_owned()),
+            ..ResourceAttributes::default()
+        }),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let access = SubjectAccessReview {
+        spec,
+        ..SubjectAccessReview::default()
+    };
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let reviewed = reviews.create(&PostParams::default(), &access).await?;
+    Ok(reviewed.status.is_some_and(|status| status.allowed))
 }
 
 /// The message about a data volume template of a VM that its service account must not copy; `None` if there is none.
@@ -119,6 +133,15 @@ pub(in crate::webhooks) async fn missing(
         let Some(copied) = source::find(client, own, &template.spec).await? else {
             continue;
         };
+        // Nothing is copied for a data volume that exists.
+        let metadata = template.metadata.as_ref();
+        let name = metadata.and_then(|metadata| metadata.name.as_deref());
+        let made: Api<DataVolume> = Api::namespaced(client.clone(), own);
+        if let Some(name) = name.filter(|name| !name.is_empty())
+            && made.get_opt(name).await?.is_some()
+        {
+            continue;
+        }
         for namespace in copied.namespaces.iter().filter(|one| *one != own) {
             if !may_copy(client, &subject, namespace).await? {
                 let account = subject.user.as_deref().unwrap_or_default();

@@ -108,7 +108,7 @@ async fn template_of_a_vm_needs_the_right_of_its_service_account() {
         }),
     );
     let (code, message, _) = refused(environment.create(&vm).await);
-    assert_eq!(code, 403, "{message}");
+    assert_eq!(code, 422, "{message}");
     let part = format!(
         "spec.dataVolumeTemplates[0]: account \"system:serviceaccount:{NAMESPACE}:default\""
     );
