@@ -64,8 +64,9 @@ pub(super) fn state(object: &Value) -> State {
 /// Of the disks of a restore: how many bytes are done, and of how many. `None` while that is not known.
 pub(super) fn done(object: &Value) -> Option<(u64, u64)> {
     let volumes = object.pointer("/status/volumes")?.as_array()?;
-    let bytes = volumes.iter().map(|one| one["diskBytes"].as_u64());
-    let total: u64 = bytes.sum::<Option<u64>>()?;
+    let total = volumes.iter().try_fold(0_u64, |sum, one| {
+        sum.checked_add(one["diskBytes"].as_u64()?)
+    })?;
     let percent = text(object, "/status/progress")?.strip_suffix('%')?;
     let (whole, tenth) = percent.split_once('.').unwrap_or((percent, "0"));
     let tenths = whole.parse::<u64>().ok()?.checked_mul(10)?;
