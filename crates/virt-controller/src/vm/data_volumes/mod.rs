@@ -169,8 +169,8 @@ pub(super) fn source_claim(template: &Value, namespace: &str) -> Option<Key> {
     ))
 }
 
-/// The data volume to create from a template. `copied` is the source in another namespace that it may copy.
-pub(super) fn body(vm: &Vm, name: &str, template: &Value, copied: Option<&Target>) -> Value {
+/// The data volume to create from a template. `permitted` is the source in another namespace that it may copy.
+pub(super) fn body(vm: &Vm, name: &str, template: &Value, permitted: Option<&Target>) -> Value {
     let copied = |member: &str| {
         let found = template["metadata"].get(member);
         let found = found.filter(|members| members.is_object());
@@ -185,8 +185,8 @@ pub(super) fn body(vm: &Vm, name: &str, template: &Value, copied: Option<&Target
     if let Some(notes) = notes.as_object_mut() {
         notes.remove(annotations::COPY_PERMITTED);
     }
-    if let Some(copied) = copied {
-        notes[annotations::COPY_PERMITTED] = permit(copied).into();
+    if let Some(permitted) = permitted {
+        notes[annotations::COPY_PERMITTED] = permit(permitted).into();
     }
     let mut spec = template.get("spec").cloned().unwrap_or_else(|| json!({}));
     let class = vm.spec.template.pointer("/spec/priorityClassName");
