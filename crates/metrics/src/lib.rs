@@ -3,7 +3,7 @@
 //!
 //! - [`table!`] declares the metrics of a crate as `static` rows and collects them in a [`Table`];
 //! - [`Counter`], [`Gauge`] and [`Histogram`] hold the values, one series per set of label values;
-//! - [`Objects`] holds a value for each object of a kind, under the names that KubeVirt has for such metrics;
+//! - [`Objects`] holds a value for each object of a kind, under the names that `KubeVirt` has for such metrics;
 //! - [`render`] writes the text exposition format 0.0.4, [`CONTENT_TYPE`] is its media type;
 //! - [`PROCESS`] is the table of the process itself;
 //! - [`page`] writes the reference page, [`problems`] checks names, labels and help texts.

@@ -131,7 +131,7 @@ fn meta_data(seed: &CloudInit<'_>) -> String {
     meta.to_string()
 }
 
-/// In the form of OpenStack's metadata.
+/// In the form of `OpenStack`'s metadata.
 fn device(device: &Device) -> Value {
     let kind = match device.kind {
         DeviceKind::Interface => "nic",

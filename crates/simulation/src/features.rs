@@ -4,6 +4,7 @@ use crate::random::Random;
 
 /// Told by a sequence of its own, so that another feature does not change the scenarios without it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(crate) struct Features {
     /// There is one node, and guests move to other pods of it.
     pub(crate) one_node: bool,

@@ -63,7 +63,7 @@ impl Starter {
         let since = self.cluster.clock().now().duration_since(begin());
         let settings = Settings {
             client: cluster::client(&self.cluster, &connection),
-            launcher: launcher_pod::Settings::defaults(&self.image(), Acceleration::Kvm),
+            launcher: launcher_pod::Settings::defaults(self.image(), Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             uploads: Uploads::Refused,
             copies: CopyRights::OfNamespace,

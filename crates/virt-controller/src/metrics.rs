@@ -1,4 +1,4 @@
-//! The metrics of this crate, under the names of KubeVirt. Only the process that leads has values.
+//! The metrics of this crate, under the names of `KubeVirt`. Only the process that leads has values.
 
 metrics::table! {
     pub METRICS of "virt-controller":

@@ -86,8 +86,8 @@ fn missing_condition(template: &Template, now: &Time) -> Option<Condition> {
     let generation = template.metadata.generation;
     let before = conditions::find(&template.status.conditions, &READY.to_owned());
     let is_current =
-        |one: &&Condition| one.status == conditions::TRUE && one.observed_generation == generation;
-    if before.filter(is_current).is_some() {
+        |one: &Condition| one.status == conditions::TRUE && one.observed_generation == generation;
+    if before.is_some_and(is_current) {
         return None;
     }
     let mut all = before.cloned().into_iter().collect();

@@ -82,6 +82,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
     let triggers = Triggers::new();
     let (vmis, arrivals, pods) = (Store::new(), Store::new(), Store::new());
     let (events, recorder_task) = recorder(client.clone(), "virt-handler", clock);
+    let reach = peers.as_ref().map_or(Reach::OwnNode, |_| Reach::OtherNodes);
     let report = NodeReport::new(ReportParts {
         client: ClientHandle(client.clone()),
         node: node.clone(),
@@ -89,11 +90,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         facts: capabilities.facts().clone(),
         kubelet_dir: pods_dir.parent().unwrap_or(&pods_dir).to_owned(),
         cluster: cluster.clone(),
-        reach: if peers.is_some() {
-            Reach::OtherNodes
-        } else {
-            Reach::OwnNode
-        },
+        reach,
         recorder: events.clone(),
         clock,
     });
@@ -121,21 +118,16 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
     tasks.spawn(report.run(stop.clone()));
     tasks.spawn(serve_guests(cluster.changes(), credentials, stop.clone()));
     tasks.spawn(Server::new(listener, tls, streams).run(stop.clone()));
-    tasks.spawn(watch::<VirtualMachineInstance>(
-        client.clone(),
-        labelled(labels::NODE_NAME, &node),
-        vmis.clone(),
-        trigger_vmi(triggers.clone()),
-        stop.clone(),
+    let follow = (&triggers, &stop);
+    tasks.spawn(watch_guests(
+        &client,
+        (labels::NODE_NAME, &node),
+        &vmis,
+        follow,
     ));
     // Guests that migrate to this node; they belong to another one until they are here.
-    tasks.spawn(watch::<VirtualMachineInstance>(
-        client.clone(),
-        labelled(labels::MIGRATION_TARGET_NODE_NAME, &node),
-        arrivals.clone(),
-        trigger_vmi(triggers.clone()),
-        stop.clone(),
-    ));
+    let arriving = (labels::MIGRATION_TARGET_NODE_NAME, &*node);
+    tasks.spawn(watch_guests(&client, arriving, &arrivals, follow));
     tasks.spawn(trigger_all(
         cluster.changes(),
         vmis.clone(),
@@ -172,6 +164,21 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
     } else {
         Ok(())
     }
+}
+
+fn watch_guests(
+    client: &Client,
+    (label, node): (&str, &str),
+    store: &Store<VirtualMachineInstance>,
+    (triggers, stop): (&Triggers, &CancellationToken),
+) -> impl Future<Output = ()> + use<> {
+    watch(
+        client.clone(),
+        labelled(label, node),
+        store.clone(),
+        trigger_vmi(triggers.clone()),
+        stop.clone(),
+    )
 }
 
 /// Objects with this label.

@@ -92,13 +92,11 @@ impl Store {
 
     /// Copies the database to a new file, while it is in use. Blocks.
     pub(crate) fn copy_to(&self, target: &Path) -> Result<Contents, StoreError> {
-        match self.connections.path() {
-            Some(path) => back_up(path, target),
-            None => {
-                let db = self.connections.writer()?;
-                copy::copy(&db, target)
-            }
+        if let Some(path) = self.connections.path() {
+            return back_up(path, target);
         }
+        let db = self.connections.writer()?;
+        copy::copy(&db, target)
     }
 
     /// The contents of a database in memory. Blocks.

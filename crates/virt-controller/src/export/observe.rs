@@ -57,6 +57,7 @@ pub(super) enum Source {
 
 /// A volume that is exported.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(super) struct Volume {
     /// In links.
     pub(super) name: String,

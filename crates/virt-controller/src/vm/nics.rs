@@ -218,13 +218,11 @@ fn is_absent(interface: &Value) -> bool {
 /// which defaults may have been added. The link is followed elsewhere.
 fn differs(before: Option<&&Value>, now: &Value, has: &Value) -> bool {
     let now = members(now);
-    match before {
-        Some(before) => now != members(before),
-        None => {
-            let has = members(has);
-            now.iter().any(|(name, value)| has.get(name) != Some(value))
-        }
+    if let Some(before) = before {
+        return now != members(before);
     }
+    let has = members(has);
+    now.iter().any(|(name, value)| has.get(name) != Some(value))
 }
 
 fn members(item: &Value) -> Map<String, Value> {

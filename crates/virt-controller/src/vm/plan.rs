@@ -267,23 +267,7 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
     let undefined = live.filter(|live| !live.missing.is_empty());
     let undefined = undefined.map(|_| DEFINITION_WAIT);
     plan.requeue_in = plan.suspend.requeue_in.or(unread).or(undefined);
-    if !observed.vm.status().volume_requests.is_empty() {
-        plan.steps.push(Step::ApplyVolumeRequests);
-    } else if let Some(vmi) = observed.own_vmi().filter(|_| observed.has_hotplug)
-        && hotplug::is_behind(&suspend::live_template(observed, vmi), vmi)
-    {
-        plan.steps.push(Step::PlugVolumes);
-    }
-    if let Some(vmi) = observed.own_vmi()
-        && links::is_behind(&observed.vm.spec.template, vmi)
-    {
-        plan.steps.push(Step::SetLinks);
-    }
-    if let Some(vmi) = observed.own_vmi()
-        && nics::has_left_over(&observed.vm.spec.template, vmi)
-    {
-        plan.steps.push(Step::DropInterfaces);
-    }
+    plan_devices(observed, plan);
     match observed.choice {
         ChoiceStep::Nothing => {}
         ChoiceStep::Keep => plan.steps.push(Step::KeepChoice),
@@ -330,6 +314,27 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
     // Last: a change that is refused holds up nothing else.
     if plan.follow.patch.is_some() {
         plan.steps.push(Step::FollowTemplate);
+    }
+}
+
+/// Volumes and interfaces that the running guest gets and loses.
+fn plan_devices(observed: &Observed, plan: &mut Plan) {
+    if !observed.vm.status().volume_requests.is_empty() {
+        plan.steps.push(Step::ApplyVolumeRequests);
+    } else if let Some(vmi) = observed.own_vmi().filter(|_| observed.has_hotplug)
+        && hotplug::is_behind(&suspend::live_template(observed, vmi), vmi)
+    {
+        plan.steps.push(Step::PlugVolumes);
+    }
+    if let Some(vmi) = observed.own_vmi()
+        && links::is_behind(&observed.vm.spec.template, vmi)
+    {
+        plan.steps.push(Step::SetLinks);
+    }
+    if let Some(vmi) = observed.own_vmi()
+        && nics::has_left_over(&observed.vm.spec.template, vmi)
+    {
+        plan.steps.push(Step::DropInterfaces);
     }
 }
 

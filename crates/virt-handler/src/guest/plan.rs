@@ -13,6 +13,7 @@ use crate::launcher::Link;
 
 /// The input of the plan, built once per reconcile.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(crate) struct Observed<'a> {
     pub(crate) vmi: &'a VirtualMachineInstance,
     /// All processes of the pod have ended.

@@ -9,7 +9,7 @@ use launcher_channel::MigrationCompression;
 
 use super::limits::{allows_post_copy, bandwidth_mib};
 
-/// Connections of a guest whose processor time has no limit, as in KubeVirt.
+/// Connections of a guest whose processor time has no limit, as in `KubeVirt`.
 const CONNECTIONS: u8 = 8;
 
 /// How memory flows.

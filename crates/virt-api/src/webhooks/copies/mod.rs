@@ -155,11 +155,10 @@ mod tests {
                 let path = step["path"].as_str().unwrap();
                 if path == POINTER {
                     let notes = object["metadata"]["annotations"].as_object_mut().unwrap();
-                    match step["op"].as_str().unwrap() {
-                        "add" => {
-                            drop(notes.insert(COPY_PERMITTED.to_owned(), step["value"].clone()))
-                        }
-                        _ => drop(notes.remove(COPY_PERMITTED)),
+                    if step["op"] == "add" {
+                        notes.insert(COPY_PERMITTED.to_owned(), step["value"].clone());
+                    } else {
+                        notes.remove(COPY_PERMITTED);
                     }
                 } else {
                     assert_eq!(path, "/metadata/annotations");

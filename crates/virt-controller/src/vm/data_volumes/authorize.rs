@@ -99,7 +99,7 @@ impl Controller {
             });
             if let Some(target) = copied {
                 namespaces.push(target.key().namespace.clone());
-                return Ok(Some(Copied { namespaces, target }));
+                return Ok(Some(Copied { target, namespaces }));
             }
             let Some(next) = source.data_source else {
                 break;

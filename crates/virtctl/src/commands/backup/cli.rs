@@ -154,7 +154,7 @@ pub struct Claims {
     /// Storage class of new claims [default: that of the cluster]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["overwrite", "overwrite_vm"])]
     pub storage_class: Option<String>,
-    /// Access mode of new claims [default: ReadWriteOnce]
+    /// Access mode of new claims [default: `ReadWriteOnce`]
     #[arg(long, value_name = "MODE", conflicts_with_all = ["overwrite", "overwrite_vm"])]
     pub access_mode: Option<String>,
     /// Use of new claims [default: filesystem]

@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    fn backup(name: &str, (kind, source): (&str, &str), status: Value) -> Value {
+    fn backup(name: &str, (kind, source): (&str, &str), status: &Value) -> Value {
         json!({
             "metadata": {"name": name, "namespace": "n", "creationTimestamp": format!("2026-11-2{name}")},
             "spec": {"source": {"kind": kind, "name": source}, "pvcName": "c"}, "status": status,
@@ -178,9 +178,9 @@ mod tests {
             {"type": "Failed", "status": "True", "message": "the claim is full"}]});
         let tracked = "VirtualMachineBackupTracker";
         let backups = [
-            backup("3", (tracked, "gone"), Value::Null),
-            backup("2", (tracked, "t"), failed),
-            backup("1", ("VirtualMachine", "a"), complete),
+            backup("3", (tracked, "gone"), &Value::Null),
+            backup("2", (tracked, "t"), &failed),
+            backup("1", ("VirtualMachine", "a"), &complete),
         ];
         let trackers = [json!({"metadata": {"name": "t", "namespace": "n"},
                                "spec": {"source": {"name": "b"}}})];

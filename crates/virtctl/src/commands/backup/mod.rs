@@ -130,14 +130,12 @@ async fn make(
         let subject = follow.subject.with_uid(uid);
         return wait::wait(cluster, printer, &subject, (&flags.limit, flags.output)).await;
     }
-    match flags.output {
-        Some(output) => printer.object(output, &made),
-        None => {
-            printer.line(&format!(
-                "{}: `virtctl backup wait {}` waits for its end",
-                follow.note, follow.subject
-            ));
-            Ok(())
-        }
+    if let Some(output) = flags.output {
+        return printer.object(output, &made);
     }
+    printer.line(&format!(
+        "{}: `virtctl backup wait {}` waits for its end",
+        follow.note, follow.subject
+    ));
+    Ok(())
 }

@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    fn with(conditions: Value) -> Value {
+    fn with(conditions: &Value) -> Value {
         json!({"status": {"conditions": conditions}})
     }
 
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn end_counts_more_than_progress() {
         let check = |conditions: Value, expected: State| {
-            assert_eq!(state(&with(conditions.clone())), expected, "{conditions}");
+            assert_eq!(state(&with(&conditions)), expected, "{conditions}");
         };
         let m = || "m".to_owned();
         check(json!([]), State::Pending(String::new()));
