@@ -122,6 +122,8 @@ fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, 
         annotations::DEVICE_NETWORKS,
         annotations::NETWORK_BINDINGS,
         annotations::NETWORK_INFO,
+        annotations::MIGRATED_VOLUMES,
+        annotations::VOLUMES_CARRIED_BY,
     ] {
         all.remove(bookkeeping);
     }

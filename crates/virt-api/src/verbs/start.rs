@@ -43,6 +43,13 @@ impl VmVerb for Start {
         {
             return Err(Refusal::conflict("VM is already running"));
         }
+        let recovery = VirtualMachineConditionType::ManualRecoveryRequired;
+        let status = observed.vm.status.as_ref();
+        let found = status.and_then(|status| conditions::find(&status.conditions, &recovery));
+        if let Some(found) = found.filter(|found| found.status() == conditions::TRUE) {
+            let message = format!("VM requires manual recovery: {}", found.message());
+            return Err(Refusal::conflict(message));
+        }
         let start = match body.paused {
             Some(true) => json!({"action": "Start", "data": {"paused": "true"}}),
             _ => json!({"action": "Start"}),

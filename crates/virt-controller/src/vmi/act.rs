@@ -32,6 +32,7 @@ impl Controller {
                 Step::CreateBinder => self.create_binder(observed, &mut done).await,
                 Step::DeletePod => self.delete_pod(observed, observed.pod.as_deref()).await,
                 Step::DeleteOthers => self.delete_others(observed).await,
+                Step::SettleVolumes => return Box::pin(self.settle_volumes(observed)).await,
                 Step::RemoveFinalizer => return self.remove_finalizer(&observed.vmi).await,
             };
             if outcome.is_err() {
@@ -343,13 +344,14 @@ impl Controller {
     }
 }
 
-fn name(step: Step) -> &'static str {
+pub(super) fn name(step: Step) -> &'static str {
     match step {
         Step::CreateStateClaim => "virt-controller/vmi/create-state-claim",
         Step::CreatePod => "virt-controller/vmi/create-pod",
         Step::CreateBinder => "virt-controller/vmi/create-binder",
         Step::DeletePod => "virt-controller/vmi/delete-pod",
         Step::DeleteOthers => "virt-controller/vmi/delete-others",
+        Step::SettleVolumes => "virt-controller/vmi/settle-volumes",
         Step::RemoveFinalizer => "virt-controller/vmi/remove-finalizer",
     }
 }

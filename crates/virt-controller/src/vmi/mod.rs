@@ -13,6 +13,7 @@ mod plan;
 mod pod;
 mod pod_source;
 mod rules;
+mod settle;
 mod state_claim;
 mod status;
 #[cfg(test)]
@@ -138,6 +139,8 @@ enum VmiError {
     Delete(#[source] WriteError),
     #[error("publish the devices of the pod's networks")]
     Devices(#[source] WriteError),
+    #[error("put the VMI on the new claims of its volumes")]
+    Settle(#[source] WriteError),
     #[error("remove the finalizer")]
     Finalizer(#[source] WriteError),
     #[error("write the status")]
@@ -151,7 +154,7 @@ impl ReconcileError for VmiError {
             Self::Create(_) | Self::Render(_) | Self::NameTaken { .. } => Reason::FailedCreate,
             Self::CreateClaim(_) => Reason::FailedBackendStorageCreate,
             Self::Delete(_) => Reason::FailedDelete,
-            Self::Devices(_) | Self::Finalizer(_) => Reason::FailedUpdate,
+            Self::Devices(_) | Self::Settle(_) | Self::Finalizer(_) => Reason::FailedUpdate,
             Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }

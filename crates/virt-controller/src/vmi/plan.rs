@@ -46,6 +46,8 @@ pub(super) enum Step {
     DeletePod,
     /// Other pods of this VMI.
     DeleteOthers,
+    /// The guest has moved to new claims: the spec gets them.
+    SettleVolumes,
     RemoveFinalizer,
 }
 
@@ -108,6 +110,11 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         follows_guest: false,
         requeue_in: None,
     };
+    if observed.vmi.volumes_arrived() {
+        // Before anything else, also of a guest that has ended since: its VM must not start on the former claims.
+        plan.steps.push(Step::SettleVolumes);
+        return plan;
+    }
     if !observed.others.is_empty() {
         plan.steps.push(Step::DeleteOthers);
     }

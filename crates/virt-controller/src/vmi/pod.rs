@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState as State, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::{annotations, labels};
-use model::{GuestSize, paths};
+use model::{GuestSize, VolumeMoves, paths};
 use serde::Deserialize;
 
 use super::device_info;
@@ -21,6 +21,8 @@ pub(crate) struct LauncherPod {
     pub(crate) migration_name: Option<String>,
     /// The size of the guest that it was made for; only of pods that a guest moves to.
     pub(crate) size: Option<GuestSize>,
+    /// The volumes that the guest leaves their claims with by moving here; `None` if that cannot be read.
+    pub(crate) moves: Option<VolumeMoves>,
     /// The annotation with the devices of its networks, if it needs one that it does not have.
     pub(crate) missing_device_info: Option<String>,
     pub(crate) node_name: Option<String>,
@@ -128,6 +130,9 @@ impl From<Raw> for LauncherPod {
         let migration_name =
             annotated.and_then(|all| all.get(annotations::MIGRATION_JOB_NAME).cloned());
         let size = annotated.and_then(|all| GuestSize::parse(all.get(annotations::GUEST_SIZE)?));
+        let moves = annotated.and_then(|all| all.get(annotations::MIGRATED_VOLUMES));
+        // Pods of earlier versions carry none.
+        let moves = moves.map_or_else(|| Some(VolumeMoves::new()), |text| model::moves_of_pod(text));
         let missing_device_info = annotated.and_then(device_info::missing);
         let mut metadata = crate::view::slim(raw.metadata, Labels::Dropped, &[]);
         metadata.finalizers = None;
@@ -139,6 +144,7 @@ impl From<Raw> for LauncherPod {
             migration_uid,
             migration_name,
             size,
+            moves,
             missing_device_info,
             node_name: raw.spec.node_name,
             image: compute.and_then(|container| container.image),

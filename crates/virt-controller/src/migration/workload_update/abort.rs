@@ -33,7 +33,8 @@ fn is_needless(migration: &Migration, vmi: &Guest, launcher_image: &str) -> Opti
     if has_to_leave(vmi) && state.is_none() {
         return Some(EVACUATED);
     }
-    if vmi.awaits_size() || vmi.status.runs_in_other_than(launcher_image) {
+    let is_changed = vmi.awaits_size() || !vmi.volume_moves().is_empty();
+    if is_changed || vmi.status.runs_in_other_than(launcher_image) {
         return None;
     }
     let is_for_a_change = migration.spec.priority == Some(MigrationPriority::UserTriggered);
