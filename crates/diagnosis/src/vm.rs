@@ -57,8 +57,7 @@ pub(crate) fn manual_recovery(observed: &Observed) -> Vec<Finding> {
     let Some(condition) = observed.vm_condition("ManualRecoveryRequired") else {
         return Vec::new();
     };
-    let sentence =
-        "The guest ended while its volumes were copied to other claims, which may be incomplete; it does not start on them.";
+    let sentence = "The guest ended while its volumes were copied to other claims, which may be incomplete; it does not start on them.";
     vec![
         Finding::new(sentence)
             .because(Reason::ManualRecoveryRequired)

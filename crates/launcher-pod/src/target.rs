@@ -275,7 +275,10 @@ mod tests {
         };
         let claim = |name: &str| {
             let claim = serde_json::from_value(json!({"metadata": {"name": name, "uid": name}}));
-            (name.to_owned(), crate::Claim::of(&claim.expect("is a claim")))
+            (
+                name.to_owned(),
+                crate::Claim::of(&claim.expect("is a claim")),
+            )
         };
         let around = Surroundings {
             claims: [claim("old"), claim("new")].into(),
@@ -303,7 +306,10 @@ mod tests {
             let annotated = pod.metadata.annotations.expect("has annotations");
             assert_eq!(annotated["ferrovirt.io/migrated-volumes"], made_for);
             let text = json!(pod.spec).to_string();
-            assert!(text.contains(&format!(r#""claimName":"{expected}""#)), "{text}");
+            assert!(
+                text.contains(&format!(r#""claimName":"{expected}""#)),
+                "{text}"
+            );
         }
     }
 

@@ -145,8 +145,7 @@ mod tests {
     fn migration_carries_what_is_listed_until_the_guest_has_it() {
         let over = || json!({"migrationUid": "m", "completed": true});
         let failed = || json!({"migrationUid": "m", "completed": true, "failed": true});
-        let ready =
-            || json!({"migrationUid": "m", "targetNodeDomainReadyTimestamp": "2026-11-21T12:00:00Z"});
+        let ready = || json!({"migrationUid": "m", "targetNodeDomainReadyTimestamp": "2026-11-21T12:00:00Z"});
         let other = || json!({"migrationUid": "n", "completed": true});
         let state = "/status/migrationState";
         for (change, wanted, carried, arrived) in [

@@ -71,6 +71,7 @@ fn plan() -> GuestPlan {
         filesystems: Vec::new(),
         passt: Vec::new(),
         refreshed_links: Vec::new(),
+        claim_disks: Vec::new(),
         separate_cpus: Vec::new(),
         metrics: None,
         hooks: None,

@@ -1,7 +1,10 @@
 //! `start`: starts a VM.
 
 use kubevirt_api::{
-    subresource_bodies::StartOptions, vm::VirtualMachineRunStrategy as Strategy,
+    conditions::{self, Condition as _},
+    subresource_bodies::StartOptions,
+    vm::VirtualMachineRunStrategy as Strategy,
+    vm_status::VirtualMachineConditionType,
     vmi_status::VirtualMachineInstancePhase as Phase,
 };
 use serde_json::json;

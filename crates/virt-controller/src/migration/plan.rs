@@ -200,9 +200,9 @@ fn before_hand_over(observed: &Observed, vmi: &Guest) -> Plan {
         PodState::Ready if is_on_same_node(observed, vmi) && !vmi.stays_on_node() => {
             Plan::fail("the target pod is on the guest's own node")
         }
-        PodState::Ready if !has_wanted_claims(observed, vmi) => {
-            Plan::fail("the volumes of the guest that are to move have changed since the target pod was made")
-        }
+        PodState::Ready if !has_wanted_claims(observed, vmi) => Plan::fail(
+            "the volumes of the guest that are to move have changed since the target pod was made",
+        ),
         PodState::Ready => Plan::to(Phase::Scheduled).with(Step::HandOver),
     }
 }

@@ -32,7 +32,9 @@ impl Controller {
         // Its spec is not kept after the first pod has been created.
         let api = Api::<VirtualMachineInstance>::namespaced(self.client.clone(), &key.namespace);
         let whole = api.get_opt(&key.name).await.map_err(read("the VMI"))?;
-        let Some(mut whole) = whole else { return Ok(None) };
+        let Some(mut whole) = whole else {
+            return Ok(None);
+        };
         let mut around = self.source.surroundings(&key.namespace);
         let networks = Definitions::read(&self.client, &whole).await;
         let networks = networks.map_err(read("a network definition"))?;

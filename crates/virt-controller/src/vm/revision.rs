@@ -81,12 +81,7 @@ pub(super) enum Plugs {
 ///
 /// Not counted: volumes that a running guest may get and lose, links of interfaces, and a firmware UUID
 /// that was added later and equals the one that the guest has already.
-pub(super) fn changes(
-    vm: &Vm,
-    started_from: &Value,
-    plugs: Plugs,
-    moves: &Moves,
-) -> Vec<String> {
+pub(super) fn changes(vm: &Vm, started_from: &Value, plugs: Plugs, moves: &Moves) -> Vec<String> {
     let nothing = Value::Null;
     let before = started_from.pointer("/template/spec").unwrap_or(&nothing);
     let now = vm.spec.template.get("spec").unwrap_or(&nothing);
@@ -107,12 +102,7 @@ pub(super) fn changes(
 
 /// The same for a guest that follows changes of its VM: between the specs with instance type and preference,
 /// without the fields that it follows.
-pub(super) fn changes_beyond(
-    vm: &Vm,
-    guest: &Live,
-    plugs: Plugs,
-    moves: &Moves,
-) -> Vec<String> {
+pub(super) fn changes_beyond(vm: &Vm, guest: &Live, plugs: Plugs, moves: &Moves) -> Vec<String> {
     let now = &guest.now;
     let before = volume_moves::with_followed(&guest.before, now, &moves.followed);
     let [before, now] = [&before, now].map(|spec| live::without_followed(spec, now));

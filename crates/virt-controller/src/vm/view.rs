@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kubevirt_api::VirtualMachine;
 use kubevirt_api::vm::VirtualMachineRunStrategy;
 use kubevirt_api::vm_status::VirtualMachineStatus;
-use kubevirt_api::VirtualMachine;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

@@ -11,8 +11,8 @@ use kubevirt_api::conditions::{self, Condition as _, ConditionValue};
 use kubevirt_api::data_volume_status::DataVolumePhase;
 use kubevirt_api::quantity::Amount;
 use kubevirt_api::vmi_status::{
-    PersistentVolumeClaimInfo, StorageMigratedVolumeInfo, VirtualMachineInstanceConditionType as Type,
-    VirtualMachineInstancePhase as Phase,
+    PersistentVolumeClaimInfo, StorageMigratedVolumeInfo,
+    VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as Phase,
 };
 use kubevirt_api::{VirtualMachineInstance, annotations};
 use launcher_pod::Claim as ClaimFacts;
@@ -90,7 +90,11 @@ pub(super) fn plan(observed: &Observed) -> Moves {
             is_open: true,
             ..Moves::default()
         }
-    } else if whole.status.as_ref().is_some_and(|one| !one.migrated_volumes.is_empty()) {
+    } else if whole
+        .status
+        .as_ref()
+        .is_some_and(|one| !one.migrated_volumes.is_empty())
+    {
         under_way(observed, moving, &wanted)
     } else {
         begin(observed, moving, recorded, &wanted)
@@ -99,7 +103,9 @@ pub(super) fn plan(observed: &Observed) -> Moves {
     moves
 }
 
-fn recorded(status: &kubevirt_api::vm_status::VirtualMachineStatus) -> &[StorageMigratedVolumeInfo] {
+fn recorded(
+    status: &kubevirt_api::vm_status::VirtualMachineStatus,
+) -> &[StorageMigratedVolumeInfo] {
     let state = status.volume_update_state.as_ref();
     let state = state.and_then(|state| state.volume_migration_state.as_ref());
     state.map_or(&[], |state| &state.migrated_volumes)
@@ -133,7 +139,9 @@ fn has_already(
     wanted: &BTreeMap<String, String>,
     present: &BTreeMap<String, String>,
 ) -> BTreeSet<String> {
-    let same = wanted.iter().filter(|(volume, claim)| present.get(*volume) == Some(*claim));
+    let same = wanted
+        .iter()
+        .filter(|(volume, claim)| present.get(*volume) == Some(*claim));
     same.map(|(volume, _)| volume.clone()).collect()
 }
 
@@ -212,9 +220,8 @@ fn certainty(last: Option<&VirtualMachineInstance>) -> &'static str {
     };
     let status = vmi.status.as_ref();
     let state = status.and_then(|status| status.migration_state.as_ref());
-    let was_under_way = state.is_some_and(|state| {
-        state.start_timestamp.is_some() && state.failed != Some(true)
-    });
+    let was_under_way =
+        state.is_some_and(|state| state.start_timestamp.is_some() && state.failed != Some(true));
     if model::carried_volumes(vmi).is_empty() || !was_under_way {
         COMPLETE
     } else {
@@ -223,27 +230,28 @@ fn certainty(last: Option<&VirtualMachineInstance>) -> &'static str {
 }
 
 /// The VMI has a list of moves: it stays, or it is taken back.
-fn under_way(
-    observed: &Observed,
-    moving: &Moving,
-    wanted: &BTreeMap<String, String>,
-) -> Moves {
+fn under_way(observed: &Observed, moving: &Moving, wanted: &BTreeMap<String, String>) -> Moves {
     let whole = moving.vmi.as_ref();
     let status = whole.status.clone().unwrap_or_default();
     let listed = model::moves_in(&status.migrated_volumes);
     let present = permanent_claims(whole);
     let replaced = replaced(wanted, &present);
     let is_same = |(volume, [_, new]): (&&str, &[&str; 2])| {
-        listed.get(*volume).is_some_and(|one| one.destination == *new)
+        listed
+            .get(*volume)
+            .is_some_and(|one| one.destination == *new)
     };
-    let stays = is_wanted(&observed.vm) && replaced.len() == listed.len() && replaced.iter().all(is_same);
+    let stays =
+        is_wanted(&observed.vm) && replaced.len() == listed.len() && replaced.iter().all(is_same);
     let mut moves = Moves {
         recorded: status.migrated_volumes.clone(),
         is_open: true,
         ..Moves::default()
     };
     let holds = conditions::is_true(&status.conditions, &Type::VolumesChange);
-    let has_open = observed.own_vmi().is_some_and(|vmi| vmi.has_open_migration());
+    let has_open = observed
+        .own_vmi()
+        .is_some_and(|vmi| vmi.has_open_migration());
     if stays && holds {
         moves.followed = replaced.keys().map(|volume| (*volume).to_owned()).collect();
         moves.is_open = false;
@@ -427,26 +435,38 @@ fn problem(
         .map(|(kind, names)| format!("{kind}: [{names}]"))
         .collect();
     if !invalid.is_empty() {
-        return Some(format!("invalid volumes to update with migration: {}", invalid.join(" ")));
+        return Some(format!(
+            "invalid volumes to update with migration: {}",
+            invalid.join(" ")
+        ));
     }
     for (volume, [_, new]) in replaced {
         let mut targets = replaced.values().filter(|claims| claims[1] == *new);
         let is_doubled = targets.nth(1).is_some();
         if is_doubled || present.values().any(|claim| claim == new) {
-            return Some(format!("volume {volume}: another volume of the guest has claim {new}"));
+            return Some(format!(
+                "volume {volume}: another volume of the guest has claim {new}"
+            ));
         }
         let [old, new_facts] = [
             source(vmi, volume, ""),
-            destination(observed, new).map(|facts| facts.info.clone()).unwrap_or_default(),
+            destination(observed, new)
+                .map(|facts| facts.info.clone())
+                .unwrap_or_default(),
         ];
-        let wanted = old.requests.get("storage").and_then(|size| Amount::parse(size).ok());
+        let wanted = old
+            .requests
+            .get("storage")
+            .and_then(|size| Amount::parse(size).ok());
         let lists = [&new_facts.capacity, &new_facts.requests];
         let offered = lists.into_iter().find_map(|list| list.get("storage"));
         let offered = offered.and_then(|size| Amount::parse(size).ok());
         if let (Some(wanted), Some(offered)) = (wanted, offered)
             && offered < wanted
         {
-            return Some(format!("volume {volume}: claim {new} is smaller than the present one"));
+            return Some(format!(
+                "volume {volume}: claim {new} is smaller than the present one"
+            ));
         }
     }
     immobility(vmi, replaced)
@@ -501,7 +521,10 @@ fn obstacle(
     if conditions::find(&status.conditions, &Type::LiveMigratable).is_none() {
         return Some("it is not known yet whether the guest can migrate".to_owned());
     }
-    if observed.own_vmi().is_some_and(|vmi| vmi.has_open_migration()) {
+    if observed
+        .own_vmi()
+        .is_some_and(|vmi| vmi.has_open_migration())
+    {
         return Some("the guest is migrating".to_owned());
     }
     if suspend::State::of(&observed.vm) == Some(suspend::State::Suspending) {
@@ -524,7 +547,10 @@ fn obstacle(
         }
         let volume = data_volume(observed, name);
         let phase = volume.map(|volume| &volume.phase).filter(|phase| {
-            !matches!(phase, DataVolumePhase::Succeeded | DataVolumePhase::PendingPopulation)
+            !matches!(
+                phase,
+                DataVolumePhase::Succeeded | DataVolumePhase::PendingPopulation
+            )
         });
         phase.map(|phase| format!("data volume {name} is {}", phase.as_str()))
     })

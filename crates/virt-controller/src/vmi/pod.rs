@@ -132,7 +132,10 @@ impl From<Raw> for LauncherPod {
         let size = annotated.and_then(|all| GuestSize::parse(all.get(annotations::GUEST_SIZE)?));
         let moves = annotated.and_then(|all| all.get(annotations::MIGRATED_VOLUMES));
         // Pods of earlier versions carry none.
-        let moves = moves.map_or_else(|| Some(VolumeMoves::new()), |text| model::moves_of_pod(text));
+        let moves = moves.map_or_else(
+            || Some(VolumeMoves::new()),
+            |text| model::moves_of_pod(text),
+        );
         let missing_device_info = annotated.and_then(device_info::missing);
         let mut metadata = crate::view::slim(raw.metadata, Labels::Dropped, &[]);
         metadata.finalizers = None;

@@ -63,7 +63,9 @@ fn patch(whole: &Value) -> Option<Value> {
             }
         }
     }
-    let conditions = whole.pointer("/status/conditions").and_then(Value::as_array);
+    let conditions = whole
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
     let conditions = conditions.into_iter().flatten();
     let conditions = conditions.filter(|one| one["type"] != Type::VolumesChange.as_str());
     Some(json!({

@@ -321,6 +321,7 @@ pub(super) mod tests {
             metrics: None,
             hooks: None,
             refreshed_links: Vec::new(),
+            claim_disks: Vec::new(),
             restore: None,
             grace_seconds: 0,
         }

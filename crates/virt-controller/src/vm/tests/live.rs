@@ -492,7 +492,10 @@ fn volumes_that_do_not_move_need_a_restart() {
         ..Moves::default()
     };
     let found = fields(&refused);
-    assert!(found.contains("luns: [d]; a restart does not copy"), "{found}");
+    assert!(
+        found.contains("luns: [d]; a restart does not copy"),
+        "{found}"
+    );
     let followed = Moves {
         followed: ["d".to_owned()].into(),
         ..Moves::default()

@@ -1,5 +1,6 @@
 //! The launcher of the pod that gets the guest.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use error_chain::error_chain;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 
 use super::outgoing::{flags, parameters};
 use super::peer::{Answer, Ask, BUSY_INTERVAL, WireCookie};
-use super::{Event, Migrations};
+use super::{Event, Migrations, moved_disks};
 use crate::guest::ending::Ending;
 use crate::guest::link::LINK_TIMEOUT;
 use crate::guest::record::{MigrationRecord, MigrationStep};
@@ -170,9 +171,12 @@ impl Guest {
                 xml,
                 cookie,
                 copied_disks,
+                disk_lengths,
                 post_copy,
             } => {
                 let cookie = cookie.decode().map_err(|_| Refusal::NotReceived)?;
+                let xml = self.with_own_places(&id, xml, &copied_disks, &disk_lengths);
+                let xml = xml.await?;
                 let migration = self.arrival(Some(xml), &copied_disks, post_copy);
                 self.prepare_arrival(&id, &migration, &cookie).await
             }
@@ -214,19 +218,40 @@ impl Guest {
         }
     }
 
+    /// The guest's XML with the places that its disks have in this pod.
+    async fn with_own_places(
+        &self,
+        id: &str,
+        xml: String,
+        copied_disks: &[String],
+        lengths: &BTreeMap<String, u64>,
+    ) -> Result<String, Refusal> {
+        let record = self.store.record().filter(|_| self.expects(id));
+        let plan = &record.ok_or(Refusal::NotReceived)?.plan;
+        moved_disks::check(&plan.claim_disks, copied_disks)?;
+        let placed = moved_disks::place(xml, &plan.domain_xml, &plan.claim_disks, lengths);
+        Ok(placed.await?)
+    }
+
+    /// Whether this pod waits for that guest.
+    fn expects(&self, id: &str) -> bool {
+        let expected = self.store.migration();
+        let is_expected = expected
+            .is_some_and(|record| record.id == id && record.step == MigrationStep::Incoming);
+        let phase = self.store.phase();
+        is_expected && matches!(phase, Some(Phase::Planned | Phase::Receiving))
+    }
+
     async fn prepare_arrival(
         &mut self,
         id: &str,
         migration: &Migration,
         cookie: &Cookie,
     ) -> Result<Answer, Refusal> {
-        let expected = self.store.migration();
-        let is_expected = expected
-            .is_some_and(|record| record.id == id && record.step == MigrationStep::Incoming);
-        let phase = self.store.phase();
-        if !is_expected || !matches!(phase, Some(Phase::Planned | Phase::Receiving)) {
+        if !self.expects(id) {
             return Err(Refusal::NotReceived);
         }
+        let phase = self.store.phase();
         let connection = self.wait_for_link(Instant::now() + LINK_TIMEOUT).await?;
         if phase == Some(Phase::Receiving) {
             self.discard_arrival().await?;
