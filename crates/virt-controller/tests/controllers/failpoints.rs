@@ -241,7 +241,9 @@ async fn vms_survive_a_crash_at_every_failpoint() {
             // In links.rs.
             | "vm/set-links"
             // In live_updates.rs.
-            | "vm/follow-template" => {}
+            | "vm/follow-template"
+            // In volume_moves.rs.
+            | "vm/follow-volumes" => {}
             _ => check(&mut cluster, name, create_stop_start_change).await,
         }
     }
@@ -293,7 +295,9 @@ async fn vmis_survive_a_crash_at_every_failpoint() {
     let mut cluster = TestCluster::new().await;
     for name in names("vmi/") {
         match name.strip_prefix(PREFIX).unwrap() {
-            "vmi/create-binder" => {}
+            "vmi/create-binder"
+            // In volume_moves.rs.
+            | "vmi/settle-volumes" => {}
             "vmi/create-state-claim" => check(&mut cluster, name, keeps_state).await,
             "vmi/delete-others" => check(&mut cluster, name, delete_stray_pod).await,
             _ => check(&mut cluster, name, create_stop_start_change).await,
