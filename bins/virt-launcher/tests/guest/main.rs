@@ -15,6 +15,7 @@ mod increments;
 mod lifecycle;
 mod metrics;
 mod migration;
+mod moved_disks;
 mod post_copy;
 mod probe;
 mod resize;

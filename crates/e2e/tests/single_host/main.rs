@@ -29,6 +29,7 @@ mod storage;
 mod suspend;
 mod taking_down;
 mod uploads;
+mod volume_moves;
 mod web_console;
 
 type TestNamespace = e2e::TestNamespace<e2e::Host>;

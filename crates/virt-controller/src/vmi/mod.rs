@@ -168,6 +168,7 @@ impl ReconcileError for VmiError {
             | Self::CreateClaim(source)
             | Self::Delete(source)
             | Self::Devices(source)
+            | Self::Settle(source)
             | Self::Finalizer(source)
             | Self::Status(source) => source.retry(),
         }
