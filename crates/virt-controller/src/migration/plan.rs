@@ -103,6 +103,10 @@ pub(super) fn plan(observed: &Observed) -> Plan {
 fn handed_over(observed: &Observed, vmi: &Guest, state: &State) -> Plan {
     let migration = observed.migration.as_ref();
     if state.failed == Some(true) {
+        let was_aborted = state.abort_status == Some(MigrationAbortStatus::Succeeded);
+        if was_aborted && vmi.carries_unwanted_volumes(migration.uid()) {
+            return Plan::fail("the change of the volumes was taken back");
+        }
         return Plan::fail(failure(state, migration));
     }
     let has_moved = model::has_moved(&vmi.identity());

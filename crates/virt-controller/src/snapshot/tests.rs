@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kubevirt_api::vm_status::VolumeUpdateState;
 use kubevirt_api::{annotations, finalizers};
 use reasons::Reason;
 use serde_json::{Value, json};
