@@ -174,6 +174,12 @@ fn ended(
     wanted: &BTreeMap<String, String>,
     last: Option<&VirtualMachineInstance>,
 ) -> Moves {
+    // A controller that has lost its lease may have written the list after the record was removed.
+    let listed = last.and_then(|vmi| vmi.status.as_ref());
+    let recorded = match (recorded, listed) {
+        ([], Some(status)) => &status.migrated_volumes[..],
+        _ => recorded,
+    };
     let moves = model::moves_in(recorded);
     let is_done = last.is_some_and(|vmi| has_all(vmi, &moves));
     let is_named = |claim: &String| moves.values().any(|one| one.destination == *claim);
@@ -423,9 +429,13 @@ fn problem(
         (
             "read-only",
             named(&|volume| {
-                disk(volume).is_some_and(|disk| {
-                    disk.is_read_only || matches!(disk.target, Target::CdRom { .. })
-                })
+                let claim = parsed
+                    .volume(volume)
+                    .and_then(|volume| volume.source.claim());
+                claim.is_some_and(|claim| claim.is_read_only)
+                    || disk(volume).is_some_and(|disk| {
+                        disk.is_read_only || matches!(disk.target, Target::CdRom { .. })
+                    })
             }),
         ),
     ];
