@@ -3,13 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodAntiAffinity};
+use k8s_openapi::api::core::v1::{EnvVar, Pod, PodAffinityTerm, PodAntiAffinity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kubevirt_api::quantity::Amount;
 use kubevirt_api::{VirtualMachineInstance, annotations, labels};
 use model::{GuestSize, Topology};
 
-use crate::{PodError, Settings, Surroundings, metadata, pod::pod, probes, scheduling::HOST_NAME};
+use crate::{
+    CONTAINER, PodError, Settings, Surroundings, metadata, pod::pod, probes, scheduling::HOST_NAME,
+};
+
+/// Variable of the launcher: the number of volumes that are on other claims in its pod.
+const MOVED_VOLUMES: &str = "VIRT_LAUNCHER_MOVED_VOLUMES";
 
 /// The migration that a target pod is for.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +73,18 @@ pub fn target_pod(
         let cpu = migration.cpu_labels.iter();
         selector.extend(cpu.map(|label| (label.clone(), "true".to_owned())));
         spec.containers.iter_mut().for_each(probes::await_guest);
+        if !moves.is_empty() {
+            // The launcher takes no guest if virt-handler of the node is too old to have its disks copied.
+            let mut all = spec.containers.iter_mut();
+            let compute = all.find(|container| container.name == CONTAINER);
+            compute.into_iter().for_each(|container| {
+                container.env.get_or_insert_default().push(EnvVar {
+                    name: MOVED_VOLUMES.to_owned(),
+                    value: Some(moves.len().to_string()),
+                    ..EnvVar::default()
+                });
+            });
+        }
         match migration.destination {
             Destination::SameNode(node) => {
                 // A wish for another node is not overridden: no node takes the pod then.
@@ -310,6 +327,8 @@ mod tests {
                 text.contains(&format!(r#""claimName":"{expected}""#)),
                 "{text}"
             );
+            let is_told = text.contains("VIRT_LAUNCHER_MOVED_VOLUMES");
+            assert_eq!(is_told, expected == "new", "{text}");
         }
     }
 

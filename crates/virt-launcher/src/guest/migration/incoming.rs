@@ -22,7 +22,7 @@ use crate::guest::refusal::Refusal;
 use crate::guest::separate;
 use crate::guest::status::{Phase, Status};
 use crate::guest::task::Guest;
-use crate::{prepare, serve};
+use crate::{prepare, serve, settings};
 
 /// A request of the other launcher, or the end of its connection.
 #[derive(Debug)]
@@ -228,7 +228,7 @@ impl Guest {
     ) -> Result<String, Refusal> {
         let record = self.store.record().filter(|_| self.expects(id));
         let plan = &record.ok_or(Refusal::NotReceived)?.plan;
-        moved_disks::check(&plan.claim_disks, copied_disks)?;
+        moved_disks::check(&plan.claim_disks, settings::moved_volumes(), copied_disks)?;
         let placed = moved_disks::place(xml, &plan.domain_xml, &plan.claim_disks, lengths);
         Ok(placed.await?)
     }

@@ -20,6 +20,10 @@ use crate::xml;
 pub(in crate::guest) enum MovedDiskError {
     #[error("disk {0} is on another claim in the new pod, and is not to be copied")]
     NotCopied(String),
+    #[error(
+        "volumes of the guest are on other claims in the new pod, whose virt-handler is of an earlier version"
+    )]
+    EarlierHandler,
     #[error("disk {0} is on the same claim in both pods, and is to be copied")]
     CopiedOntoItself(String),
     #[error("the length of disk {0} is not known: the guest's own pod has an earlier launcher")]
@@ -76,8 +80,16 @@ pub(super) async fn lengths(
     .await
 }
 
-/// In the new pod: whether exactly the disks are copied that are on other claims here.
-pub(super) fn check(expected: &[ClaimDisk], copied: &[String]) -> Result<(), MovedDiskError> {
+/// In the new pod: whether exactly the disks are copied that are on other claims here. `moved` is the number of them
+/// that the pod was made for.
+pub(super) fn check(
+    expected: &[ClaimDisk],
+    moved: usize,
+    copied: &[String],
+) -> Result<(), MovedDiskError> {
+    if expected.iter().filter(|disk| disk.is_new).count() < moved {
+        return Err(MovedDiskError::EarlierHandler);
+    }
     for disk in expected {
         let target = || disk.target.clone();
         match (disk.is_new, copied.contains(&disk.target)) {
@@ -220,12 +232,17 @@ mod tests {
         let expected = [disk("vda", true), disk("vdb", false)];
         let check = |copied: &[&str]| {
             let copied: Vec<String> = copied.iter().map(|name| (*name).to_owned()).collect();
-            check(&expected, &copied).map_err(|error| error.to_string())
+            check(&expected, 1, &copied).map_err(|error| error.to_string())
         };
         // Others are in the pods themselves.
         assert_eq!(check(&["vda", "vdc"]), Ok(()));
         assert!(check(&["vdc"]).unwrap_err().contains("not to be copied"));
         assert!(check(&["vda", "vdb"]).unwrap_err().contains("same claim"));
+        let found = super::check(&[], 1, &[]);
+        assert!(
+            matches!(found, Err(MovedDiskError::EarlierHandler)),
+            "{found:?}"
+        );
     }
 
     fn xml(path: &Path) -> String {
