@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use kubevirt_api::conditions;
-use kubevirt_api::vmi::Volume;
 use kubevirt_api::vmi_status::{
     PersistentVolumeClaimInfo, StorageMigratedVolumeInfo, VirtualMachineInstanceConditionType,
     VirtualMachineInstancePhase as Phase,
 };
+use kubevirt_api::volumes::Volume;
 use kubevirt_api::{VirtualMachineInstance, annotations};
 use serde_json::Value;
 
