@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use launcher_channel::{
     ClaimDisk, DomainState, GuestPlan, MigrationPlan, MigrationStage, Request, StopReason,
@@ -27,7 +27,7 @@ fn file(pod: &Bundle, directory: &str) -> (String, PathBuf) {
     (path, outside)
 }
 
-fn write(path: &PathBuf, content: &[u8]) {
+fn write(path: &Path, content: &[u8]) {
     fs::write(path, content).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
 }

@@ -24,6 +24,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod view;
+mod volume_checks;
 mod volume_moves;
 
 use cluster_view::Configuration;

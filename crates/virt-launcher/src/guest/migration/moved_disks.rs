@@ -17,7 +17,7 @@ use crate::guest::domain_xml::{LiveDisk, LiveDomain};
 use crate::xml;
 
 #[derive(Debug, thiserror::Error)]
-pub(in crate::guest) enum MovedDiskError {
+pub(crate) enum MovedDiskError {
     #[error("disk {0} is on another claim in the new pod, and is not to be copied")]
     NotCopied(String),
     #[error(
