@@ -19,9 +19,9 @@ async fn vmi(cluster: &TestCluster) -> VirtualMachineInstance {
 }
 
 async fn patch_vmi(cluster: &TestCluster, patch: Value) {
-    let parameters = PatchParams::default();
-    let patched = cluster.vmis().patch("a", &parameters, &Patch::Merge(patch));
-    patched.await.unwrap();
+    let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+    let patched = cluster.vmis().patch("a", &parameters, &patch).await;
+    patched.unwrap();
 }
 
 /// The claim of the volume in the spec of the VMI.
