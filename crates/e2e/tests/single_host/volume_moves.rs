@@ -103,8 +103,8 @@ async fn volume_of_a_running_guest_moves_to_another_claim() {
     test.virtctl(&["restart", "mover"]).await.success();
     test.wait_new_vmi("mover", &first).await;
     let mut console = test.shell("mover").await;
-    let read = "dd if=/dev/vdc bs=512 skip=64 count=2 of=/tmp/read 2>/dev/null; \
-                grep -q kept /tmp/read && grep -q moved /tmp/read && echo is-'both'";
+    let read = "dd if=/dev/vdc bs=512 skip=64 count=1 2>/dev/null | grep -q kept && \
+                dd if=/dev/vdc bs=512 skip=65 count=1 2>/dev/null | grep -q moved && echo is-'both'";
     let shown = console.shell(read).await;
     assert!(shown.contains("is-both"), "{shown}");
 }
