@@ -229,3 +229,34 @@ fn refusals_on_a_vm_have_the_texts_of_kubevirt() {
         );
     }
 }
+
+/// Volumes that move to other claims.
+#[test]
+fn vm_is_not_started_or_restarted_between_two_sets_of_claims() {
+    let condition = |kind: &str, status: &str| json!([{"type": kind, "status": status, "message": "root from old to new"}]);
+    for (status, is_refused) in [("True", true), ("False", false)] {
+        let vm = |conditions: serde_json::Value| -> VirtualMachine {
+            let spec =
+                json!({"runStrategy": "Manual", "template": {"spec": {"domain": {"devices": {}}}}});
+            let vm = json!({"spec": spec, "status": {"conditions": conditions}});
+            serde_json::from_value(vm).unwrap()
+        };
+        let recovering = vm(condition("ManualRecoveryRequired", status));
+        let observed = ObservedVm {
+            vm: &recovering,
+            vmi: None,
+        };
+        let started = Start::decide(&observed, &serde_json::from_value(json!({})).unwrap());
+        assert_eq!(started.is_err(), is_refused, "{status}");
+        let vmi = vmi(json!({
+            "spec": {"domain": {"devices": {}}},
+            "status": {"phase": "Running", "conditions": condition("VolumesChange", status)},
+        }));
+        let observed = ObservedVm {
+            vm: &vm(json!([])),
+            vmi: Some(&vmi),
+        };
+        let restarted = Restart::decide(&observed, &serde_json::from_value(json!({})).unwrap());
+        assert_eq!(restarted.is_err(), is_refused, "{status}");
+    }
+}
