@@ -235,7 +235,7 @@ fn refusals_on_a_vm_have_the_texts_of_kubevirt() {
 fn vm_is_not_started_or_restarted_between_two_sets_of_claims() {
     let condition = |kind: &str, status: &str| json!([{"type": kind, "status": status, "message": "root from old to new"}]);
     for (status, is_refused) in [("True", true), ("False", false)] {
-        let vm = |conditions: serde_json::Value| -> VirtualMachine {
+        let vm = |conditions: Value| -> VirtualMachine {
             let spec =
                 json!({"runStrategy": "Manual", "template": {"spec": {"domain": {"devices": {}}}}});
             let vm = json!({"spec": spec, "status": {"conditions": conditions}});

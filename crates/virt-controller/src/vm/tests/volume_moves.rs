@@ -177,6 +177,8 @@ fn record_goes_when_the_guest_has_one_set_of_claims() {
 
 #[test]
 fn guest_does_not_start_on_a_claim_that_may_be_incomplete() {
+    const SURE: &str = "The former claims have all of its data";
+    const UNSURE: &str = "the former claims lack";
     let ended = |state: Value| {
         let guest = listed("True", state);
         set(guest, "/status/phase", "Failed".into())
@@ -184,8 +186,6 @@ fn guest_does_not_start_on_a_claim_that_may_be_incomplete() {
     let begun = || json!({"migrationUid": "m", "startTimestamp": "2026-11-21T12:00:00Z"});
     let over = || json!({"migrationUid": "m", "completed": true});
     let failed = || json!({"migrationUid": "m", "completed": true, "failed": true});
-    const SURE: &str = "The former claims have all of its data";
-    const UNSURE: &str = "the former claims lack";
     for (template, guest, expected) in [
         ("new", None, Some(UNSURE)),
         ("new", Some(ended(begun())), Some(UNSURE)),
