@@ -194,16 +194,6 @@ impl Guest {
         !wanted && carrier == Some(uid) && !self.status.migrated_volumes.is_empty()
     }
 
-    /// Whether a migration was published on the VMI that is not over.
-    pub(crate) fn has_open_migration(&self) -> bool {
-        let state = self.status.migration.as_deref();
-        state.is_some_and(|state| {
-            state.migration_uid.is_some()
-                && state.completed != Some(true)
-                && state.failed != Some(true)
-        })
-    }
-
     /// The state of the last migration, if it is the one with this UID.
     pub(crate) fn migration(&self, uid: &str) -> Option<&VirtualMachineInstanceMigrationState> {
         let state = self.status.migration.as_deref()?;

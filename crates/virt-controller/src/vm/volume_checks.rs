@@ -8,7 +8,7 @@ use kubevirt_api::data_volume_status::DataVolumePhase;
 use kubevirt_api::quantity::Amount;
 use kubevirt_api::vmi_status::{
     PersistentVolumeClaimInfo, VirtualMachineInstanceConditionType as Type,
-    VirtualMachineInstancePhase as Phase,
+    VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus,
 };
 use launcher_pod::Claim as ClaimFacts;
 use model::{Guest as Parsed, Target};
@@ -168,6 +168,14 @@ fn immobility(vmi: &VirtualMachineInstance, replaced: &Replaced<'_>) -> Option<S
     (!is_for_disks).then(|| format!("the guest cannot migrate: {}", live.message()))
 }
 
+/// Whether a migration was published on the VMI that is not over.
+pub(super) fn is_migrating(status: &VirtualMachineInstanceStatus) -> bool {
+    let state = status.migration_state.as_ref();
+    state.is_some_and(|state| {
+        state.migration_uid.is_some() && state.completed != Some(true) && state.failed != Some(true)
+    })
+}
+
 /// Why they cannot move now.
 pub(super) fn obstacle(
     observed: &Observed,
@@ -181,10 +189,7 @@ pub(super) fn obstacle(
     if conditions::find(&status.conditions, &Type::LiveMigratable).is_none() {
         return Some("it is not known yet whether the guest can migrate".to_owned());
     }
-    if observed
-        .own_vmi()
-        .is_some_and(|vmi| vmi.has_open_migration())
-    {
+    if is_migrating(status) {
         return Some("the guest is migrating".to_owned());
     }
     if suspend::State::of(&observed.vm) == Some(suspend::State::Suspending) {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::observe::Observed;
 use super::view::Vm;
-use super::volume_checks::{Replaced, destination, obstacle, problem, source};
+use super::volume_checks::{Replaced, destination, is_migrating, obstacle, problem, source};
 use crate::view::{Guest, permanent_claims};
 
 /// The guest whose volumes could move, with all of its fields.
@@ -249,9 +249,8 @@ fn under_way(observed: &Observed, moving: &Moving, wanted: &BTreeMap<String, Str
         ..Moves::default()
     };
     let holds = conditions::is_true(&status.conditions, &Type::VolumesChange);
-    let has_open = observed
-        .own_vmi()
-        .is_some_and(|vmi| vmi.has_open_migration());
+    // As it is in the VMI that the patch is made of: the cache may be older.
+    let has_open = is_migrating(&status);
     if stays && holds {
         moves.followed = replaced.keys().map(|volume| (*volume).to_owned()).collect();
         moves.is_open = false;
