@@ -253,7 +253,7 @@ done
 need_root
 if [ -z "${FERROVIRT_PROGRAMS:-}" ]; then
     need_cargo
-    scripts/setup.sh build image test && build_programs && build_images || fail "cannot build Ferrovirt"
+    scripts/setup.sh build image test clients && build_programs && build_images || fail "cannot build Ferrovirt"
 fi
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 bring_up "$port" || fail "the host does not start"

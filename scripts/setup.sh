@@ -2,7 +2,7 @@
 # Installs the Debian packages needed for building, testing and the demo. Does nothing when all are
 # installed, and may be run again after it was killed.
 #
-# usage: scripts/setup.sh [build|check|image|test|demo|cluster]...   (no name: build image test demo)
+# usage: scripts/setup.sh [build|check|image|test|demo|clients|cluster|windows]...   (no name: build image test demo)
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,13 +17,18 @@ fail() {
 
 wanted=
 for list in "$@"; do
-    [ -f "$lists/$list.txt" ] || fail "there is no list called $list; choose from build, check, image, test, demo, cluster"
+    [ -f "$lists/$list.txt" ] || fail "there is no list called $list; choose from build, check, image, test, demo, clients, cluster, windows"
     wanted="$wanted $(sed 's/#.*//' "$lists/$list.txt" | tr '\n' ' ')"
 done
 
 # The user's own kubectl will do.
 case " $* " in
 *" test "* | *" demo "*) command -v kubectl >/dev/null || wanted="$wanted kubernetes-client" ;;
+esac
+
+# The user's own Node.js will do, too.
+case " $* " in
+*" clients "*) command -v npm >/dev/null || wanted="$wanted nodejs npm" ;;
 esac
 
 # Go builds the kube-apiserver that ours is compared with. The user's own Go will do; Debian's must be

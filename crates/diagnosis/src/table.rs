@@ -89,6 +89,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("claim-over-capacity", Notice, "a volume holds more than its capacity", volumes::over_capacity).explains(&[R::ClaimOverCapacity]),
     Rule::new("volume-not-attached", Notice, "a volume cannot be attached to the running guest", volumes::not_attached).explains(volumes::NOT_ATTACHED),
     Rule::new("volume-not-released", Notice, "the running guest keeps a volume that it should lose", volumes::not_released).explains(volumes::NOT_RELEASED),
+    Rule::new("interface-not-plugged", Notice, "the running guest does not get or lose an interface", vmi::interface_not_plugged).explains(vmi::PLUGGED),
     Rule::new("pod-lost", Broken, "the guest's pod does not exist any more", vmi::pod_lost),
     Rule::new("guest-crashed", Broken, "the guest kernel panicked", ending::panicked).explains(&[R::GuestPanicked]),
     Rule::new("hypervisor-crashed", Broken, "QEMU crashed", ending::qemu_crashed).explains(&[R::QEMUCrashed]),

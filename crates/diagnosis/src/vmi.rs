@@ -64,6 +64,12 @@ pub(crate) const NETWORK: &[Reason] = &[
     Reason::TapFailed,
     Reason::NetlinkFailed,
 ];
+/// Reasons of an interface that a running guest should get or lose.
+pub(crate) const PLUGGED: &[Reason] = &[
+    Reason::InterfaceNotInPod,
+    Reason::InterfaceNotPlugged,
+    Reason::InterfaceNotReleased,
+];
 pub(crate) const START: &[Reason] = &[
     Reason::StartFailed,
     Reason::LibvirtRefused,
@@ -139,6 +145,11 @@ pub(crate) fn disk_unusable(observed: &Observed) -> Vec<Finding> {
 pub(crate) fn network(observed: &Observed) -> Vec<Finding> {
     let sentence = "The network of the guest's pod cannot be set up";
     not_synchronized(observed, NETWORK, sentence)
+}
+
+pub(crate) fn interface_not_plugged(observed: &Observed) -> Vec<Finding> {
+    let sentence = "The running guest does not get or lose an interface";
+    not_synchronized(observed, PLUGGED, sentence)
 }
 
 pub(crate) fn start_refused(observed: &Observed) -> Vec<Finding> {

@@ -3,9 +3,9 @@
 use crate::controllers::Placed;
 use crate::element::Element;
 use crate::{
-    Acceleration, Input, RenderError, clock, consoles, controllers, cpu, disks, features,
-    filesystems, host_devices, ignition, interfaces, io_threads, memory, numa, os, peripherals,
-    pinning, security,
+    Acceleration, Input, RenderError, TaggedDevice, clock, consoles, controllers, cpu, disks,
+    features, filesystems, host_devices, ignition, interfaces, io_threads, memory, numa, os,
+    peripherals, pinning, security, tags,
 };
 use kubevirt_api::VirtualMachineInstance;
 use model::Guest;
@@ -83,6 +83,29 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
             &format!("control character {found:?} cannot be passed to the hypervisor"),
         )),
     }
+}
+
+/// The devices with a tag that the guest finds at a known address, as [`render`] places them.
+pub fn tagged_devices(input: &Input<'_>) -> Result<Vec<TaggedDevice>, RenderError> {
+    let spec = &input.guest.vmi.spec.domain.devices;
+    if !tags::has_tags(spec) {
+        return Ok(Vec::new());
+    }
+    let memory = memory::of(input.guest)?;
+    let disks = disks::of(input, &io_threads::of(input.guest)?)?;
+    let interfaces = interfaces::of(input)?;
+    let peripherals = peripherals::of(input)?;
+    let host_devices = host_devices::of(input)?;
+    let placed = Placed {
+        disks: &disks,
+        interfaces: &interfaces,
+        host_devices: &host_devices,
+        peripherals: &peripherals,
+    };
+    let layout = controllers::of(input, &placed, memory.bytes).layout;
+    let interfaces = interfaces::render(&interfaces, &layout.interfaces);
+    let host_devices = host_devices::render(&host_devices, &layout.host_devices);
+    Ok(tags::of(spec, &interfaces, &host_devices))
 }
 
 /// The CPUs for everything in the pod except the guest's virtual CPUs; empty if there are no such.

@@ -57,6 +57,17 @@ impl Element {
         self.attributes.is_empty() && self.text.is_none() && self.children.is_empty()
     }
 
+    /// The first child of that name.
+    pub(crate) fn first(&self, name: &str) -> Option<&Self> {
+        self.children.iter().find(|child| child.name == name)
+    }
+
+    pub(crate) fn attribute(&self, name: &str) -> Option<&str> {
+        let mut attributes = self.attributes.iter();
+        let (_, value) = attributes.find(|(known, _)| *known == name)?;
+        Some(value)
+    }
+
     /// The alias by which a user-named device is found in the running domain.
     pub(crate) fn alias(self, name: &str) -> Self {
         self.child(Self::new("alias").attr("name", format!("ua-{name}")))

@@ -118,6 +118,21 @@ fn resolve<'a>(
     })
 }
 
+/// Renders an interface for a running guest. libvirt gives it a free PCI Express port, unless the user gave an address:
+/// the first ones follow those of the other interfaces, where it is after the next start, too.
+pub fn hot_interface(input: &Input<'_>, name: &str) -> Result<String, RenderError> {
+    let found = of(input)?.into_iter().find(|one| one.parsed.name() == name);
+    let interface = found.ok_or_else(|| RenderError::missing(format!("interface {name}")))?;
+    let xml = interface.render(None).to_xml();
+    match xml.chars().find(|c| c.is_control() && *c != '\n') {
+        None => Ok(xml),
+        Some(found) => Err(RenderError::invalid(
+            interface.parsed.field("name"),
+            &format!("control character {found:?} cannot be passed to the hypervisor"),
+        )),
+    }
+}
+
 pub(crate) fn render(interfaces: &[Interface<'_>], addresses: &[Option<Address>]) -> Vec<Element> {
     let all = interfaces.iter().zip(addresses);
     all.map(|(interface, address)| interface.render(*address))

@@ -35,13 +35,16 @@ mod peripherals;
 mod pinning;
 mod security;
 mod sources;
+mod tags;
 mod virtio;
 
 pub use disks::{HotDisk, disk_targets, hot_disk};
-pub use domain::{memory_bytes, render, separate_cpus};
+pub use domain::{memory_bytes, render, separate_cpus, tagged_devices};
 pub use error::RenderError;
 pub use facts::{
     Acceleration, Allocation, BlockSizes, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input,
     InterfaceFacts, Provisioning, SmbiosFacts, VolumeFacts, VolumeMode,
 };
+pub use interfaces::hot_interface;
 pub use memory::hot_memory;
+pub use tags::{TaggedDevice, TaggedKind};

@@ -828,6 +828,49 @@ fn hot_disk(disk: &Value) -> Result<domain_xml::HotDisk, RenderError> {
 }
 
 #[test]
+fn plugged_interface_has_no_address_and_those_of_the_start_keep_theirs() {
+    let mut object = vmi();
+    let devices = &mut object["spec"]["domain"]["devices"];
+    devices["interfaces"] = json!([
+        {"name": "default", "masquerade": {}},
+        {"name": "lan", "bridge": {}, "state": "down"},
+    ]);
+    object["spec"]["networks"] = json!([
+        {"name": "default", "pod": {}},
+        {"name": "lan", "multus": {"networkName": "lan"}},
+    ]);
+    let vmi: VirtualMachineInstance = serde_json::from_value(object).unwrap();
+    let of = |name: &str, tap: &str| InterfaceFacts {
+        name: name.to_owned(),
+        tap: Some(tap.to_owned()),
+        mac: "02:00:00:00:00:0b".to_owned(),
+        mtu: 1400,
+    };
+    let facts = Facts {
+        interfaces: vec![of("default", "tap0"), of("lan", "tap1")],
+        ..facts()
+    };
+    let guest = Supported::of(&vmi).unwrap();
+    let input = Input {
+        guest: &guest,
+        facts: &facts,
+    };
+    let xml = domain_xml::hot_interface(&input, "lan").unwrap();
+    for part in [
+        "<interface type=\"ethernet\">",
+        "<target dev=\"tap1\" managed=\"no\"/>",
+        "<alias name=\"ua-lan\"/>",
+        "<link state=\"down\"/>",
+        "<mtu size=\"1400\"/>",
+    ] {
+        assert!(xml.contains(part), "{part}: {xml}");
+    }
+    assert!(!xml.contains("<address"), "{xml}");
+    let error = domain_xml::hot_interface(&input, "none").unwrap_err();
+    assert!(error.to_string().contains("interface none"), "{error}");
+}
+
+#[test]
 fn hot_plugged_disk_has_its_own_place_and_a_drive_keeps_its_properties() {
     let image = "/var/run/kubevirt/hotplug-disks/v/disk.img";
     let disk = hot_disk(&json!({"name": "v", "disk": {"bus": "scsi"}, "serial": "s"})).unwrap();

@@ -7,6 +7,7 @@
 //! - `test_namespace` gives each test a namespace in an environment that the tests of a process share;
 //! - `manifests` builds the VMs of the tests;
 //! - `explained` checks the answers of `virtctl why`;
+//! - `transcripts` compares what `virtctl` prints with files;
 //! - `waiting` watches objects until a condition holds;
 //! - `console` is a guest's serial console over a websocket; `terminal` drives a program through pipes;
 //! - `processes` finds processes of a pod, to kill them;
@@ -53,6 +54,7 @@ mod serial;
 mod terminal;
 mod test_namespace;
 mod times;
+mod transcripts;
 mod waiting;
 
 pub use attempts::{Attempt, FORBIDDEN, Intruder, attempt};
@@ -76,4 +78,5 @@ pub use registry::Registry;
 pub use serial::{Serial, reading};
 pub use terminal::Terminal;
 pub use test_namespace::TestNamespace;
+pub use transcripts::Transcripts;
 pub use waiting::{DEADLINE, eventually, wait_for, wait_for_within};

@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_mins(4);
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub is_success: bool,
+    /// `None` if a signal ended it.
+    pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
@@ -85,6 +87,7 @@ pub async fn run(command: &mut Command, input: &[u8]) -> Outcome {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Outcome {
         is_success: output.status.success(),
+        code: output.status.code(),
         stdout: text(output.stdout),
         stderr: text(output.stderr),
     }

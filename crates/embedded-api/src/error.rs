@@ -144,6 +144,14 @@ impl From<StoreError> for ApiError {
                 )
                 .into()
             }
+            StoreError::LogFull => {
+                tracing::error!("the write-ahead log of the API's database is full");
+                Status::service_unavailable(
+                    "the write-ahead log of the API's database is full: it is emptied once no process reads \
+                     an old state of the database, such as a `ferrovirt backup` that does not end",
+                )
+                .into()
+            }
             StoreError::Conflict => {
                 Status::new(Reason::Conflict, "the object has been modified").into()
             }

@@ -49,6 +49,7 @@ mod documents;
 mod encode;
 mod fairness;
 mod health;
+mod limits;
 mod logs;
 mod metrics;
 mod plugins;

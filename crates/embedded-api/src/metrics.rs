@@ -26,6 +26,8 @@ metrics::table! {
         "Revision up to which the log of changes was compacted.";
     gauge DATABASE_BYTES[] "ferrovirt_embedded_api_database_bytes"
         "Size of the database, without its write-ahead log.";
+    gauge LOG_BYTES[] "ferrovirt_embedded_api_log_bytes"
+        "Size of the database's write-ahead log.";
 }
 
 /// The tables of a server that runs alone.
@@ -83,11 +85,13 @@ pub(crate) async fn serve(api: &Api) -> Result<Response, ApiError> {
         revision,
         compacted,
         bytes,
+        log_bytes,
         objects,
     } = api.store.statistics().await?;
     REVISION.set([], revision);
     COMPACTED.set([], compacted);
     DATABASE_BYTES.set([], bytes);
+    LOG_BYTES.set([], log_bytes);
     OBJECTS.clear();
     for (collection, count) in objects {
         OBJECTS.set([&collection.resource().to_string()], count);

@@ -1,5 +1,5 @@
-//! Built-in admission from other objects: the storage class of a claim (PVC), the service account and
-//! the priority of a pod.
+//! Built-in admission from other objects: the storage class of a claim (PVC), the service account, the
+//! priority and the limits of a pod.
 //!
 //! Invariant: values set by the client stay.
 
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     api::Api,
     error::ApiError,
+    limits,
     store::{Collection, Scope},
     verbs::{Call, prepare},
 };
@@ -32,6 +33,7 @@ pub(crate) async fn complete(api: &Api, call: &Call, object: &mut Value) -> Resu
         class(api, object).await?;
     } else if call.kind.is("", "pods") {
         refuse_runtime_class(call, object)?;
+        limits::complete(api, call, object).await?;
         priority::of_pod(api, call, object).await?;
         account(api, call, object).await?;
     } else if call.kind.is("scheduling.k8s.io", "priorityclasses") {

@@ -54,7 +54,7 @@ struct LeftOut {
     instead: &'static str,
 }
 
-const KINDS_LEFT_OUT: [LeftOut; 15] = [
+const KINDS_LEFT_OUT: [LeftOut; 14] = [
     LeftOut {
         kinds: &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
         group: "apps",
@@ -64,11 +64,6 @@ const KINDS_LEFT_OUT: [LeftOut; 15] = [
         kinds: &["PodTemplate", "ReplicationController"],
         group: "",
         instead: "pods",
-    },
-    LeftOut {
-        kinds: &["LimitRange"],
-        group: "",
-        instead: "requests and limits in the pod, or an instance type",
     },
     LeftOut {
         kinds: &["ComponentStatus"],

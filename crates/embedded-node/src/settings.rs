@@ -12,7 +12,9 @@ use std::{
 
 use futures::future::BoxFuture;
 use image_store::{Credentials, Image, ImageError, ImageStore, InUse, PullPolicy, StoreError};
-use pod_network::{Attachment, CniResult, Forward, PodNetwork, Restriction, ServiceRange};
+use pod_network::{
+    Attachment, CniResult, Forward, MacAddress, PodNetwork, Restriction, ServiceRange,
+};
 use reasons::Reason;
 use reconcile::Clock;
 use serde::{Deserialize, Serialize};
@@ -119,12 +121,33 @@ pub trait Network: Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
 
+    /// Called before [`Network::add`] for a pod whose guest chose a hardware address: the guest may send from it, and
+    /// no guest of another owner. Networks that do not check such addresses ignore it.
+    fn choose_mac<'a>(
+        &'a self,
+        _pod_uid: &'a str,
+        _mac: MacAddress,
+        _owner: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Adds an interface on a secondary network, which [`Network::delete`] removes, too.
     fn attach<'a>(
         &'a self,
         namespace: &'a Path,
         attachment: Attachment,
     ) -> BoxFuture<'a, Result<SecondaryInterface, Failure>>;
+
+    /// Takes away an interface that [`Network::attach`] has added.
+    fn detach<'a>(
+        &'a self,
+        _pod_uid: &'a str,
+        _namespace: &'a Path,
+        _interface: &'a str,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
 
     fn delete<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
 
@@ -226,6 +249,20 @@ impl Network for PodNetwork {
         })
     }
 
+    fn detach<'a>(
+        &'a self,
+        pod_uid: &'a str,
+        namespace: &'a Path,
+        interface: &'a str,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let detached = Self::detach(self, pod_uid, namespace, interface).await;
+            detached.map_err(|error| {
+                Failure::of(Reason::NetworkNotJoined, "leave a secondary network", &error)
+            })
+        })
+    }
+
     fn keep_address<'a>(
         &'a self,
         pod_uid: &'a str,
@@ -234,6 +271,19 @@ impl Network for PodNetwork {
         Box::pin(async move {
             let kept = Self::keep_address(self, pod_uid, owner).await;
             kept.map_err(|error| Failure::of(NETWORK_FAILED, "lease the pod an address", &error))
+        })
+    }
+
+    fn choose_mac<'a>(
+        &'a self,
+        pod_uid: &'a str,
+        mac: MacAddress,
+        owner: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let chosen = Self::choose_mac(self, pod_uid, mac, owner).await;
+            let tried = "give the guest its hardware address";
+            chosen.map_err(|error| Failure::of(Reason::NetworkNotJoined, tried, &error))
         })
     }
 

@@ -1,8 +1,8 @@
-//! gRPC over unix sockets, with HTTP/2 by hyper and messages by prost.
+//! gRPC over unix sockets and connections of guests, with HTTP/2 by hyper and messages by prost.
 //!
 //! Only a subset is implemented: unary and server-streaming calls, without compression and metadata.
 //!
-//! **Invariants**: no message is larger than [`MAX_MESSAGE`], and no memory is allocated for a length
+//! **Invariants**: no message is larger than [`MAX_MESSAGE`], or the [`Limits`] of its connection, and no memory is allocated for a length
 //! beyond it; every unary call has a time limit; this crate knows no specific service.
 
 mod client;
@@ -13,6 +13,6 @@ mod status;
 
 pub use client::{Client, Streaming};
 pub use frame::{MAX_MESSAGE, decode, encode};
-pub use server::{Reply, Service, serve, unary, unimplemented};
+pub use server::{Limits, Reply, Service, serve, serve_connection, unary, unimplemented};
 pub use socket::{bind, connect};
 pub use status::{Code, Status};

@@ -6,10 +6,11 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream::BoxStream};
 use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Limited, StreamBody, combinators::UnsyncBoxBody};
-use hyper::{body::Frame, body::Incoming, server::conn::http2, service::service_fn};
+use hyper::{body::Frame, body::Incoming, rt::Executor, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
-    net::{UnixListener, UnixStream},
+    io::{AsyncRead, AsyncWrite},
+    net::UnixListener,
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -19,10 +20,16 @@ use crate::{
     frame::{self, FrameBuffer},
 };
 
+/// What a peer may send before it is read, in bytes: at least what the protocol lets it send at first, at most the
+/// window of the HTTP library.
+const WINDOW: (u32, u32) = (65_535, 1 << 20);
 /// Concurrent connections. The clients are one kubelet, the plugins of one node, or a launcher.
 const CONNECTIONS: usize = 64;
-/// Concurrent streams per connection.
-const STREAMS: u32 = 16;
+/// Bounds for peers that are other components.
+const OF_COMPONENTS: Limits = Limits {
+    streams: 16,
+    message: MAX_MESSAGE,
+};
 /// Time limit for a request to arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, which means that file descriptors are exhausted.
@@ -49,6 +56,15 @@ pub trait Service: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Reply, Status>> + Send;
 }
 
+/// Bounds of one connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Concurrent calls.
+    pub streams: u32,
+    /// The largest request, in bytes.
+    pub message: usize,
+}
+
 /// Serves until `stop`.
 pub async fn serve(listener: UnixListener, service: impl Service, stop: CancellationToken) {
     let mut connections = JoinSet::new();
@@ -58,7 +74,7 @@ pub async fn serve(listener: UnixListener, service: impl Service, stop: Cancella
             Some(_ended) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, service.clone()));
+                    connections.spawn(serve_connection(stream, service.clone(), OF_COMPONENTS));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -69,13 +85,21 @@ pub async fn serve(listener: UnixListener, service: impl Service, stop: Cancella
     }
 }
 
-async fn connection(stream: UnixStream, service: impl Service) {
+/// Serves one connection until its peer closes it.
+pub async fn serve_connection<S>(stream: S, service: impl Service, limits: Limits)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let handler = service_fn(move |request| {
         let service = service.clone();
-        async move { Ok::<_, Infallible>(respond(request, service).await) }
+        async move { Ok::<_, Infallible>(respond(request, service, limits.message).await) }
     });
-    let ended = http2::Builder::new(TokioExecutor::new())
-        .max_concurrent_streams(STREAMS)
+    let window = u32::try_from(limits.message).unwrap_or(u32::MAX);
+    let window = window.clamp(WINDOW.0, WINDOW.1);
+    let ended = http2::Builder::new(Calls)
+        .max_concurrent_streams(limits.streams)
+        .initial_stream_window_size(window)
+        .initial_connection_window_size(window)
         .serve_connection(TokioIo::new(stream), handler)
         .await;
     if let Err(error) = ended {
@@ -83,9 +107,28 @@ async fn connection(stream: UnixStream, service: impl Service) {
     }
 }
 
-async fn respond(request: Request<Incoming>, service: impl Service) -> Response<Body> {
+/// Runs the calls of a connection, which the HTTP library starts as tasks. A panic ends one call.
+#[derive(Debug, Clone, Copy)]
+struct Calls;
+
+impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Calls {
+    fn execute(&self, future: F) {
+        let confined = panics::confined(future);
+        TokioExecutor::new().execute(async move {
+            // The log has the panic; the client sees that its call ends.
+            confined.await.ok();
+        });
+    }
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    service: impl Service,
+    largest: usize,
+) -> Response<Body> {
     let method = request.uri().path().to_owned();
-    let reply = match tokio::time::timeout(REQUEST_TIMEOUT, request_message(request)).await {
+    let message = request_message(request, largest);
+    let reply = match tokio::time::timeout(REQUEST_TIMEOUT, message).await {
         Ok(Ok(message)) => service.call(&method, message).await,
         Ok(Err(status)) => Err(status),
         Err(_elapsed) => Err(Status::new(
@@ -107,8 +150,8 @@ async fn respond(request: Request<Incoming>, service: impl Service) -> Response<
 }
 
 /// Reads the single message of a call.
-async fn request_message(request: Request<Incoming>) -> Result<Bytes, Status> {
-    let body = Limited::new(request.into_body(), MAX_MESSAGE)
+async fn request_message(request: Request<Incoming>, largest: usize) -> Result<Bytes, Status> {
+    let body = Limited::new(request.into_body(), largest)
         .collect()
         .await
         .map_err(|error| Status::new(Code::ResourceExhausted, error.to_string()))?;
@@ -146,4 +189,56 @@ pub fn unary(message: &impl prost::Message) -> Reply {
 /// The status for an unimplemented method.
 pub fn unimplemented(method: &str) -> Status {
     Status::new(Code::Unimplemented, format!("unknown method {method}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::Client;
+
+    const LIMITS: Limits = Limits {
+        streams: 2,
+        message: 1 << 10,
+    };
+
+    /// Answers with the message that it gets.
+    #[derive(Clone)]
+    struct Echo;
+
+    impl Service for Echo {
+        async fn call(&self, method: &str, message: Bytes) -> Result<Reply, Status> {
+            assert_ne!(method, "/panic");
+            let text: String = frame::decode(message)?;
+            Ok(unary(&text))
+        }
+    }
+
+    async fn client() -> Client {
+        let (near, far) = UnixStream::pair().unwrap();
+        TaskTracker::new().spawn(serve_connection(near, Echo, LIMITS));
+        Client::over(far).await.unwrap()
+    }
+
+    async fn echo(client: &Client, method: &str, length: usize) -> Result<String, Status> {
+        client.call(method, &"x".repeat(length)).await
+    }
+
+    #[tokio::test]
+    async fn panic_ends_one_call() {
+        let client = client().await;
+        let before = panics::count();
+        echo(&client, "/panic", 1).await.unwrap_err();
+        assert_eq!(panics::count(), before + 1);
+        assert_eq!(echo(&client, "/echo", 1).await.unwrap(), "x");
+    }
+
+    #[tokio::test]
+    async fn request_above_the_limit_of_its_connection_is_refused() {
+        let client = client().await;
+        assert_eq!(echo(&client, "/echo", 1000).await.unwrap().len(), 1000);
+        echo(&client, "/echo", 1100).await.unwrap_err();
+    }
 }

@@ -8,7 +8,7 @@
 //! after the rename: after a crash at any step, a second run reads it, makes the same plan and
 //! completes the handover.
 
-use net_plan::{GivenInterface, PodInterface};
+use net_plan::{GivenInterface, PodInterface, Unplumbing};
 
 use crate::{
     Link, LinkKind, Net, NetError,
@@ -85,6 +85,24 @@ impl Net {
             failpoints::after("host-net/handover/add-stand-in-address");
         }
         Ok(())
+    }
+
+    /// Removes the stand-in, and gives the interface its name back. It stays a port until the bridge is removed.
+    pub(crate) fn undo_handover(&mut self, links: &Unplumbing) -> Result<(), NetError> {
+        let stand_in = self.link(&links.name)?;
+        if stand_in.is_some_and(|link| link.kind == LinkKind::Bridge) {
+            self.delete_link(&links.name)?;
+            failpoints::after("host-net/unplumb/delete-stand-in");
+        }
+        let Some(port) = self.link(&links.renamed)? else {
+            return Ok(());
+        };
+        // The network plugin has made another one since.
+        if self.link(&links.name)?.is_some() {
+            return self.delete_link(&links.renamed);
+        }
+        self.set_down(&port)?;
+        self.rename(&port, &links.name)
     }
 
     /// The state of the interface before its handover; `None` if there was none.

@@ -4,7 +4,8 @@
 //! [`in_namespace`] runs a closure on a dedicated thread inside a network namespace and passes it a
 //! [`Net`], the network of that namespace. The functions named `ensure_*` are idempotent: they keep
 //! what already matches, change what differs, and fail on objects of other programs. [`plumb`]
-//! applies a [`net_plan::Plumbing`]. [`connect_vsock`] connects to a guest without a network.
+//! applies a [`net_plan::Plumbing`], and [`unplumb`] takes the links of one interface away. [`connect_vsock`]
+//! connects to a guest without a network, and a [`VsockListener`] accepts connections of guests.
 //!
 //! **Invariants**: a thread that entered a namespace never does other work; every request waits for
 //! the kernel's response, for a bounded time; packet rules change atomically. This crate must not
@@ -42,8 +43,8 @@ pub use macvlan::{Macvlan, MacvlanMode};
 pub use namespace::{NetworkNamespace, in_namespace};
 pub use net::Net;
 pub use nft::BaseChain;
-pub use plumbing::{Applied, observe_interface, plumb};
+pub use plumbing::{Applied, observe_interface, plumb, unplumb};
 pub use route::Route;
 pub use veth::{Veth, VethPair};
 pub use vlan::PortVlan;
-pub use vsock::connect_vsock;
+pub use vsock::{VsockListener, connect_vsock};

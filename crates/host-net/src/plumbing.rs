@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use net_plan::{Cidr, Plumbing, PodInterface, PodRoute};
+use net_plan::{Cidr, Plumbing, PodInterface, PodRoute, Unplumbing};
 
 use crate::{LinkKind, Net, NetError};
 
@@ -93,4 +93,19 @@ pub fn plumb(net: &mut Net, plan: &Plumbing) -> Result<Applied, NetError> {
         links: bridges.chain(given).chain(taps).collect(),
         rules: chains.map(|chain| chain.rules.len()).sum(),
     })
+}
+
+/// Removes the links of one interface, of which some may be gone. The pod's interface gets its name back, and keeps the
+/// alias with its state: after a crash at any step, another run completes the work, and a new [`plumb`] undoes it.
+pub fn unplumb(net: &mut Net, links: &Unplumbing) -> Result<(), NetError> {
+    net.undo_handover(links)?;
+    failpoints::after("host-net/unplumb/undo-handover");
+    let taps = links.taps.iter().map(|tap| (tap, LinkKind::Tun));
+    for (name, kind) in taps.chain([(&links.bridge, LinkKind::Bridge)]) {
+        if net.link(name)?.is_some_and(|link| link.kind == kind) {
+            net.delete_link(name)?;
+            failpoints::after("host-net/unplumb/delete-link");
+        }
+    }
+    Ok(())
 }

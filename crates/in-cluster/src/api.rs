@@ -37,7 +37,7 @@ const CLIENT_NAME: &str = "virt-api";
 struct Replaceable {
     serving: TlsSwap,
     /// Of the web console, if there is one.
-    console: Option<TlsSwap>,
+    console: Option<console::Replaceable>,
     handlers: HttpsClient,
     installation: watch::Sender<Installation>,
 }
@@ -51,7 +51,10 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
     let listener = health::listen(flags.port).await?;
     let (server, caller) = identities(&installation, &process.namespace)?;
     let console = match flags.console_port {
-        Some(port) => Some(console::serve(process, port, &server).await?),
+        Some(port) => {
+            let secret = installation.authority.identity().key_pem();
+            Some(console::serve(process, port, (&server, secret)).await?)
+        }
         None => None,
     };
     let (swap, tls) =
@@ -151,7 +154,10 @@ async fn renew(process: &Process, replaceable: &Replaceable) -> Result<()> {
     let callers = ClientCertificates::Optional(proxies);
     replaceable.serving.replace(&server, &callers)?;
     if let Some(console) = &replaceable.console {
-        console.replace(&server, &ClientCertificates::Ignored)?;
+        let certificate = &console.certificate;
+        certificate.replace(&server, &ClientCertificates::Ignored)?;
+        let secret = installation.authority.identity().key_pem();
+        console.tickets.replace(secret);
     }
     replaceable
         .handlers

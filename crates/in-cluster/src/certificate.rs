@@ -165,8 +165,24 @@ fn callers(held: &Credentials) -> ClientCertificates {
 
 async fn obtain(process: &Process, node: &str) -> Result<Credentials> {
     let trust = trust(&process.client, &process.namespace).await?;
-    let request = SigningRequest::new(&handler_name(node))?;
+    let (name, identity) = request(process, node, &handler_name(node), &USAGES).await?;
+    ensure!(
+        believes(&trust, &identity, &handler_name(node), Timestamp::now())?,
+        "the certificate of request {name} is not valid, or its authority is not in the bundle"
+    );
+    Ok(Credentials { identity, trust })
+}
+
+/// Requests a certificate with these usages, and waits for it. Returns also the name of the request.
+pub(crate) async fn request(
+    process: &Process,
+    node: &str,
+    subject: &str,
+    usages: &[&str],
+) -> Result<(String, Identity)> {
+    let request = SigningRequest::new(subject)?;
     let api: Api<CertificateSigningRequest> = Api::all(process.client.clone());
+    let usages = usages.iter().map(|usage| (*usage).to_owned());
     let object = CertificateSigningRequest {
         metadata: ObjectMeta {
             generate_name: Some(format!("virt-handler-{node}-")),
@@ -175,7 +191,7 @@ async fn obtain(process: &Process, node: &str) -> Result<Credentials> {
         spec: CertificateSigningRequestSpec {
             request: ByteString(request.pem().as_bytes().to_vec()),
             signer_name: HANDLER_SIGNER.to_owned(),
-            usages: Some(USAGES.map(str::to_owned).to_vec()),
+            usages: Some(usages.collect()),
             ..CertificateSigningRequestSpec::default()
         },
         status: None,
@@ -197,12 +213,7 @@ async fn obtain(process: &Process, node: &str) -> Result<Credentials> {
         bail!("the certificate signing request {name} was refused: {reason}");
     }
     let certificate = certificate(&found).context("read the issued certificate")?;
-    let identity = request.complete(certificate);
-    ensure!(
-        believes(&trust, &identity, &handler_name(node), Timestamp::now())?,
-        "the certificate of request {name} is not valid, or its authority is not in the bundle"
-    );
-    Ok(Credentials { identity, trust })
+    Ok((name, request.complete(certificate)))
 }
 
 fn certificate(request: &CertificateSigningRequest) -> Option<String> {
@@ -219,7 +230,7 @@ fn refusal(request: &CertificateSigningRequest) -> Option<String> {
 }
 
 /// The published bundle of authorities.
-async fn trust(client: &Client, namespace: &str) -> Result<Trust> {
+pub(crate) async fn trust(client: &Client, namespace: &str) -> Result<Trust> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let found = api
         .get(authority::NAME)

@@ -4,23 +4,38 @@
 use anyhow::Result;
 use jiff::Timestamp;
 use serving::{ClientCertificates, Identity, Server, TlsSource, TlsSwap};
-use web_console::{Access, Console, Hosts, router};
+use web_console::{Access, Console, Hosts, TicketKey, router};
 
 use crate::{client, health, run::Process};
 
-/// Serves the console until the process stops. Returns how to replace its certificate.
-pub(crate) async fn serve(process: &Process, port: u16, identity: &Identity) -> Result<TlsSwap> {
+/// What is replaced while the console runs.
+pub(crate) struct Replaceable {
+    pub(crate) certificate: TlsSwap,
+    pub(crate) tickets: TicketKey,
+}
+
+/// Serves the console until the process stops. All replicas have the secret.
+pub(crate) async fn serve(
+    process: &Process,
+    port: u16,
+    (identity, secret): (&Identity, &str),
+) -> Result<Replaceable> {
+    let tickets = TicketKey::of(secret);
     let console = Console {
         access: Access::Tokens {
             client: client::without_credentials().await?,
         },
         now: Timestamp::now,
+        tickets: Some(tickets.clone()),
         tasks: process.tasks.clone(),
         stop: process.stop.clone(),
     };
     let listener = health::listen(port).await?;
-    let (swap, tls) = TlsSource::swappable(identity, &ClientCertificates::Ignored)?;
+    let (certificate, tls) = TlsSource::swappable(identity, &ClientCertificates::Ignored)?;
     let server = Server::new(listener, tls, router(console, Hosts::any()));
     process.tasks.spawn(server.run(process.stop.clone()));
-    Ok(swap)
+    Ok(Replaceable {
+        certificate,
+        tickets,
+    })
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use operator::Environment;
-use reconcile::{Clock, Election};
+use reconcile::{Clock, Election, Leadership};
 use virt_controller::{AccelerationPolicy, Settings, Uploads};
 
 use crate::{cli, health, metrics, run::Process};
@@ -12,16 +12,19 @@ const CONCURRENCY: usize = 8;
 
 pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()> {
     health::serve(process, flags.port, metrics::controller()).await?;
-    let election = |name: &str| Election {
-        namespace: process.namespace.clone(),
-        name: name.to_owned(),
-        // A pod runs one process at a time, so a restarted one need not wait for its own lease.
-        identity: flags.place.pod.clone(),
+    let elected = |name: &str| {
+        Leadership::Elected(Election {
+            namespace: process.namespace.clone(),
+            name: name.to_owned(),
+            // A pod runs one process at a time, so a restarted one need not wait for its own lease.
+            identity: flags.place.pod.clone(),
+        })
     };
     let operator = operator::Settings {
         client: process.client.clone(),
         clock: Clock::system(),
-        election: election("virt-operator"),
+        namespace: process.namespace.clone(),
+        leadership: elected("virt-operator"),
         environment: Environment::Cluster,
         launcher_image: flags.launcher_image.clone(),
     };
@@ -42,7 +45,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()
         clock: Clock::system(),
         cluster: process.cluster.clone(),
         concurrency: CONCURRENCY,
-        election: election("virt-controller"),
+        leadership: elected("virt-controller"),
     };
     virt_controller::run(settings, process.stop.clone()).await;
     Ok(())

@@ -6,10 +6,11 @@ use anyhow::{Context, Result};
 use reconcile::Clock;
 use tokio::sync::watch;
 use virt_handler::{
-    Capabilities, DeviceFiles, DevicePlugins, HostDevice, PermittedDevices, Settings,
+    Capabilities, DeviceFiles, DevicePlugins, HostDevice, MediatedDevices, PermittedDevices,
+    Settings,
 };
 
-use crate::{certificate, cli, health, metrics, run::Process};
+use crate::{certificate, cli, guest_certificate, health, metrics, run::Process};
 
 /// Guests that may use a device at the same time: more than a node can run.
 const MAX_DEVICES: u32 = 1000;
@@ -36,6 +37,13 @@ pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
         configuration: process.cluster.clone(),
     };
     process.tasks.spawn(permitted.run(process.stop.clone()));
+    let mediated = MediatedDevices {
+        client: process.client.clone(),
+        node: flags.node.clone(),
+        files: DeviceFiles::of_host_of_pod(),
+        configuration: process.cluster.clone(),
+    };
+    process.tasks.spawn(mediated.run(process.stop.clone()));
     health::serve(process, flags.metrics_port, metrics::handler()).await?;
     let listener = health::listen(flags.port).await?;
     let ends = certificate::serve(process, &flags.node).await?;
@@ -48,6 +56,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
         address: SocketAddr::new(flags.address, flags.port),
         tls: ends.server,
         peers: Some(ends.client),
+        guests: guest_certificate::keep(process, &flags.node),
         cluster: process.cluster.clone(),
         clock: Clock::system(),
     };

@@ -4,7 +4,7 @@
 //! - [`cli`] is the command line, `run` dispatches it to a component; `client` is the client of the API server;
 //! - `rights` reports missing rights, `notices` publishes events about a component's own pod;
 //! - `authority` keeps the installation's certificate authority, `signer` signs the certificates that
-//!   `certificate` requests for virt-handler;
+//!   `certificate` requests for virt-handler, and `guest_certificate` for its connections to servers in guests;
 //! - `front_proxy` reads the authority of the API server's front proxy;
 //! - `trust` writes the authority into the objects that API servers read, `changes` watches an object for
 //!   changes by others, `pause` waits until the next check;
@@ -23,6 +23,7 @@ mod client;
 mod console;
 mod controller;
 mod front_proxy;
+mod guest_certificate;
 mod handler;
 mod health;
 mod metrics;

@@ -7,7 +7,7 @@ pub(crate) fn api() -> Vec<&'static Table> {
 }
 
 pub(crate) fn controller() -> Vec<&'static Table> {
-    vec![&PROCESS, &reconcile::METRICS]
+    vec![&PROCESS, &reconcile::METRICS, &virt_controller::METRICS]
 }
 
 pub(crate) fn handler() -> Vec<&'static Table> {

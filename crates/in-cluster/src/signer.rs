@@ -3,7 +3,8 @@
 //! **Invariants**: the node in a certificate is the one that the API server reports for the requester's token;
 //! only the service account of virt-handler gets a certificate; the certificate names the virt-handler of that
 //! node only, for its server and for its connections to other nodes. Servers compare the name, so it does not
-//! serve as virt-api's.
+//! serve as virt-api's. A request for a client's certificate alone gets one for servers in guests, whose name no
+//! server of ours accepts.
 
 use std::time::Duration;
 
@@ -22,11 +23,16 @@ use serde_json::json;
 use serving::{Authority, Leaf, Usage, Validity};
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
+use virt_handler::VSOCK_CLIENT;
 
 use crate::authority::Installation;
 
 /// The only usages that may be requested.
 pub(crate) const USAGES: [&str; 3] = ["digital signature", "server auth", "client auth"];
+/// The usages of the certificate for servers in guests.
+pub(crate) const USAGES_IN_GUESTS: [&str; 2] = ["digital signature", "client auth"];
+const SERVER_AUTH: &str = "server auth";
+const CLIENT_AUTH: &str = "client auth";
 /// The API server's extra attribute with the node of a token that is bound to a pod.
 const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
 const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 7);
@@ -109,13 +115,11 @@ async fn answer(
     let Ok(node) = node else { return Ok(()) };
     let requested =
         String::from_utf8(request.spec.request.0.clone()).context("read the request")?;
-    let leaf = Leaf {
-        usage: Usage::Both,
-        ..Leaf::server(
-            handler_name(&node),
-            Validity::starting(Timestamp::now(), LIFETIME),
-        )
-    };
+    let leaf = leaf(
+        request,
+        &node,
+        Validity::starting(Timestamp::now(), LIFETIME),
+    );
     let certificate = authority.sign(&requested, &leaf).context("sign")?;
     let issued = json!({"status": {"certificate": ByteString(certificate.into_bytes())}});
     if let Err(error) = api
@@ -131,6 +135,19 @@ async fn answer(
     }
     tracing::info!(node, request = name, "certificate of virt-handler issued");
     Ok(())
+}
+
+/// The certificate that an approved request gets. Its content does not count, its usages do.
+fn leaf(request: &CertificateSigningRequest, node: &str, validity: Validity) -> Leaf {
+    let usages = request.spec.usages.as_deref().unwrap_or_default();
+    if usages.iter().any(|usage| usage == SERVER_AUTH) {
+        Leaf {
+            usage: Usage::Both,
+            ..Leaf::server(handler_name(node), validity)
+        }
+    } else {
+        Leaf::user(VSOCK_CLIENT, &[], validity)
+    }
 }
 
 /// Whether the request has a certificate or was refused.
@@ -159,6 +176,11 @@ fn node_of(request: &CertificateSigningRequest, namespace: &str) -> Result<Strin
         .find(|usage| !USAGES.contains(&usage.as_str()))
     {
         return Err(format!("virt-handler does not need the usage {other:?}"));
+    }
+    if !usages.iter().any(|usage| usage == CLIENT_AUTH) {
+        return Err(format!(
+            "each certificate of virt-handler is one of a client: the usage {CLIENT_AUTH:?} is missing"
+        ));
     }
     let bound = spec
         .extra
@@ -200,17 +222,34 @@ mod tests {
         let user = "system:serviceaccount:tenant:kubevirt-handler";
         let other = request(|object| object["spec"]["username"] = user.into());
         let client = request(|object| object["spec"]["usages"] = json!(["code signing"]));
+        let server = request(|object| object["spec"]["usages"] = json!([SERVER_AUTH]));
+        let neither = request(|object| object["spec"]["usages"] = json!(["digital signature"]));
         let unbound = request(|object| object["spec"]["extra"] = json!({}));
         let two = request(|object| object["spec"]["extra"][NODE_OF_TOKEN] = json!(["n1", "n2"]));
         for (refused, reason) in [
             (other, "is not the service account of virt-handler"),
             (client, "does not need the usage \"code signing\""),
+            (server, "the usage \"client auth\" is missing"),
+            (neither, "the usage \"client auth\" is missing"),
             (unbound, "not bound to a pod on a node"),
             (two, "not bound to a pod on a node"),
         ] {
             let refusal = node_of(&refused, "kubevirt").unwrap_err();
             assert!(refusal.contains(reason), "{refusal}");
         }
+    }
+
+    #[test]
+    fn certificate_of_a_client_alone_names_no_node() {
+        let validity = Validity::starting(Timestamp::UNIX_EPOCH, LIFETIME);
+        let both = leaf(&request(|_| {}), "n1", validity);
+        assert_eq!(both.common_name, "virt-handler.n1");
+        assert_eq!((both.dns_names.len(), both.usage), (1, Usage::Both));
+        let client = request(|object| object["spec"]["usages"] = json!(USAGES_IN_GUESTS));
+        assert_eq!(node_of(&client, "kubevirt").unwrap(), "n1");
+        let client = leaf(&client, "n1", validity);
+        assert_eq!(client.common_name, "kubevirt.io:system:client:vsock");
+        assert_eq!((client.dns_names.len(), client.usage), (0, Usage::Client));
     }
 
     #[test]

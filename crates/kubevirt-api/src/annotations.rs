@@ -27,6 +27,8 @@ pub const DEVICE_NETWORKS: &str = "ferrovirt.io/device-networks";
 /// On launcher pods: how the network bindings of the guest were registered when the pod was created; value: JSON object
 /// by name.
 pub const NETWORK_BINDINGS: &str = "ferrovirt.io/network-bindings";
+/// On launcher pods: the hardware address that the guest has on the pod network instead of the pod's.
+pub const GUEST_MAC: &str = "ferrovirt.io/guest-mac";
 /// On VMIs: generation of the VM they were started from.
 pub const VM_GENERATION: &str = "kubevirt.io/vm-generation";
 /// First write of a controller on an object: the API version it used.

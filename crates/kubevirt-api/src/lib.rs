@@ -80,5 +80,8 @@ pub use resource::{API_VERSION, COMPATIBLE_VERSION, GROUP, VERSION};
 pub use vm::VirtualMachine;
 pub use vmi::VirtualMachineInstance;
 
+/// The interface of virt-handler's pods on the network for migrations.
+pub const MIGRATION_INTERFACE: &str = "migration0";
+
 /// User and group that a guest's processes run as.
 pub const RUNTIME_USER: u32 = 107;

@@ -14,6 +14,7 @@ mod backup_manifest;
 mod content;
 mod dump;
 mod frame;
+mod interfaces;
 mod message;
 mod migration;
 mod plan;
@@ -33,11 +34,13 @@ pub use backup_manifest::{
 pub use content::{MAX_PART, Part};
 pub use dump::{DUMP_SUFFIX, DumpPlan, DumpReport, DumpStage, SAVED_SUFFIX};
 pub use frame::{FrameError, MAX_FRAME, MAX_FROM_LAUNCHER, read_frame, write_frame};
+pub use interfaces::{HotInterface, InterfacePlan};
 pub use message::{
     DomainState, FromLauncher, GuestState, InterfaceLink, Reply, Request, StopReason, ToLauncher,
 };
 pub use migration::{
-    MigrationPlan, MigrationProgress, MigrationReport, MigrationSocket, MigrationStage,
+    MAX_PARALLEL_CONNECTIONS, MigrationCompression, MigrationPlan, MigrationProgress,
+    MigrationReport, MigrationSocket, MigrationStage,
 };
 pub use plan::{
     Backing, ClaimDisk, Credential, DhcpBoot, DhcpServer, DiskAccess, DownwardMetrics, FileServer,

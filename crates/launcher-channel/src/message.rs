@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Agent, AgentCredentials, AgentQuestion, AgentReport, BackupPlan, BackupReport, BackupStage,
-    DumpPlan, DumpReport, DumpStage, GuestPlan, GuestSize, HotDisk, MigrationPlan, MigrationReport,
-    MigrationStage, Part, Quiesce, ResizePlan,
+    DumpPlan, DumpReport, DumpStage, GuestPlan, GuestSize, HotDisk, InterfacePlan, MigrationPlan,
+    MigrationReport, MigrationStage, Part, Quiesce, ResizePlan,
 };
 
 /// A numbered request from the handler.
@@ -76,6 +76,9 @@ pub enum Request {
     Disks(Vec<HotDisk>),
     /// Sets the links of these interfaces up or down. Only for a launcher whose state shows them.
     Links(BTreeMap<String, InterfaceLink>),
+    /// Attaches interfaces to the running guest and removes others. The state shows which it has; a removal is
+    /// complete when the interface has left it. Only for a launcher whose state shows that it takes them.
+    Interfaces(Box<InterfacePlan>),
     /// Plugs processors and memory into the running guest. Only for a launcher whose state shows its size.
     Resize(ResizePlan),
     /// Writes the guest's memory to a file. The state shows how it goes; the dump of a name is made once. A
@@ -113,6 +116,7 @@ impl Request {
             Self::StartPostCopy { .. } => "start post-copy",
             Self::Disks(_) => "disks",
             Self::Links(_) => "links",
+            Self::Interfaces(_) => "interfaces",
             Self::Resize(_) => "resize",
             Self::Dump(_) => "memory dump",
             Self::Backup(_) => "backup",
@@ -199,6 +203,12 @@ pub struct GuestState {
     /// A launcher of an earlier version closes the connection when it gets a request for a backup.
     #[serde(default)]
     pub takes_backups: bool,
+    /// The same for a request for interfaces.
+    #[serde(default)]
+    pub takes_interfaces: bool,
+    /// Why interfaces could not be attached or removed, by their names in the VMI.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub interface_failures: BTreeMap<String, String>,
 }
 
 /// Whether the guest sees a cable in an interface.
@@ -225,6 +235,16 @@ const MAX_ITEMS: usize = 64;
 const MAX_DISKS: usize = 1024;
 
 impl GuestState {
+    /// The interfaces that the running domain has, if the launcher takes requests for them and has read them.
+    pub fn interfaces(&self) -> Option<&BTreeMap<String, InterfaceLink>> {
+        let is_running = self
+            .domain
+            .is_some_and(|domain| !matches!(domain, DomainState::Stopped(_)));
+        // The machine is read along with the interfaces.
+        let is_known = self.takes_interfaces && self.machine.is_some();
+        (is_running && is_known).then_some(&self.links)
+    }
+
     /// Truncates texts and lists that exceed those of a correct launcher: a guest may have taken over
     /// its launcher, and the handler copies the state into the VMI.
     #[must_use]
@@ -241,6 +261,10 @@ impl GuestState {
             texts.retain(|name, _| name.len() <= MAX_TEXT && !long.contains(name));
             texts.values_mut().for_each(cut);
         }
+        let failures = &mut self.interface_failures;
+        let long: Vec<String> = failures.keys().skip(MAX_ITEMS).cloned().collect();
+        failures.retain(|name, _| name.len() <= MAX_TEXT && !long.contains(name));
+        failures.values_mut().for_each(cut);
         let long: Vec<String> = self.links.keys().skip(MAX_ITEMS).cloned().collect();
         self.links
             .retain(|name, _| name.len() <= MAX_TEXT && !long.contains(name));

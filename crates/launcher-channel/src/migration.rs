@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Most connections of one guest's memory. The handlers carry each as a flow of its own.
+pub const MAX_PARALLEL_CONNECTIONS: u8 = 32;
+
 /// How a guest is copied to the launcher that waits for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -20,6 +23,20 @@ pub struct MigrationPlan {
     pub is_within_node: bool,
     /// The copy is made such that it can be switched to post-copy, if the other pod can do that.
     pub post_copy: bool,
+    /// Connections through which memory flows at the same time, if the other pod can do that; 0 for a single one
+    /// that carries all. Not together with `post_copy`.
+    pub parallel_connections: u8,
+    /// Memory is packed before it is sent. Needs `parallel_connections`.
+    pub compression: MigrationCompression,
+}
+
+/// How memory is packed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MigrationCompression {
+    #[default]
+    None,
+    Zstd,
 }
 
 /// A migration as a launcher sees it.

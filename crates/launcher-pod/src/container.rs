@@ -7,7 +7,7 @@ use kubevirt_api::{annotations, labels};
 use model::{Guest, paths};
 
 use crate::compute::{CONTAINER, grace_seconds};
-use crate::volumes::Storage;
+use crate::volumes::{Storage, shared_directories};
 use crate::{ClaimMode, Input, PodError, guest, probes, resources, security};
 
 /// Seconds that the launcher gets beyond the guest's grace period.
@@ -20,8 +20,8 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 3] = [
 const DEFAULT_VERBOSITY: u64 = 2;
 /// A higher verbosity of the launcher includes the log of libvirt.
 const LIBVIRT_LOGS_ABOVE: u64 = 5;
-/// Directories that other nodes share: a migrated guest finds its disks there.
-const SHARED_PATHS: &str = "SHARED_FILESYSTEM_PATHS";
+/// Directories that other pods of the guest share: a migrated guest finds its disks and its kept state there.
+pub const SHARED_PATHS: &str = "SHARED_FILESYSTEM_PATHS";
 
 pub(crate) fn render(input: &Input<'_>, storage: &Storage) -> Result<Container, PodError> {
     let Input {
@@ -97,6 +97,7 @@ fn shared_paths(input: &Input<'_>) -> String {
             claim.is_some_and(|claim| claim.is_shared() && claim.mode() == ClaimMode::Filesystem)
         })
         .map(|volume| paths::disk_directory(volume.name))
+        .chain(shared_directories(input.guest))
         .collect();
     directories.into_iter().collect::<Vec<_>>().join(":")
 }

@@ -34,6 +34,7 @@ mod volumes;
 
 pub use attachment::{Attachment, attachment_pod, attachment_pod_name, attachment_selector};
 pub use compute::{CONTAINER, RUNTIME_USER};
+pub use container::SHARED_PATHS;
 pub use error::PodError;
 pub use metadata::{label_value, pod_name};
 pub use overhead::memory_overhead;
@@ -42,6 +43,7 @@ pub use security::{container_context, pod_context};
 pub use settings::{Acceleration, ContainerDisks, Feature, Ratio, Settings};
 pub use surroundings::{Claim, ClaimMode, Namespace, Surroundings};
 pub use target::{Destination, Migration, current_pod_name, target_pod, target_pod_name};
+pub use volumes::STATE_VOLUME;
 
 use model::Guest;
 

@@ -7,6 +7,7 @@ use kubevirt_api::vmi_status::PersistentVolumeClaimInfo;
 use kubevirt_api::{API_VERSION, VirtualMachineInstance, annotations, labels};
 
 use crate::compute::CONTAINER;
+use crate::volumes::STATE_VOLUME;
 use crate::{Feature, Input, PodError, guest, networks, overhead};
 
 /// Longest value of a label.
@@ -121,6 +122,7 @@ fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, 
         annotations::CNI_NETWORK_STATUS,
         annotations::DEVICE_NETWORKS,
         annotations::NETWORK_BINDINGS,
+        annotations::GUEST_MAC,
         annotations::NETWORK_INFO,
         annotations::MIGRATED_VOLUMES,
         annotations::VOLUMES_CARRIED_BY,
@@ -153,13 +155,16 @@ fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, 
 /// The persistent volume claims of the guest's volumes, for virt-handler, which reads no claims
 /// itself.
 fn claim_infos<'a>(input: &Input<'a>) -> BTreeMap<&'a str, &'a PersistentVolumeClaimInfo> {
+    let surroundings = input.surroundings;
     let volumes = guest::volumes(input.guest, input.settings);
-    volumes
-        .filter_map(|volume| {
-            let claim = volume.source.claim()?;
-            let claim = input.surroundings.claims.get(claim.name)?;
-            Some((volume.name, &claim.info))
-        })
+    let of_volumes = volumes.filter_map(|volume| {
+        let claim = volume.source.claim()?;
+        Some((volume.name, &surroundings.claims.get(claim.name)?.info))
+    });
+    let state = surroundings.state_claim.as_ref();
+    let state = state.and_then(|name| surroundings.claims.get(name));
+    of_volumes
+        .chain(state.map(|claim| (STATE_VOLUME, &claim.info)))
         .collect()
 }
 

@@ -67,6 +67,9 @@ pub(crate) fn annotations(input: &Input<'_>) -> Result<BTreeMap<String, String>,
             .map_err(|error| PodError::invalid("spec.domain.devices.interfaces", &error))?;
         all.insert(annotations::NETWORK_BINDINGS.to_owned(), text);
     }
+    if let Some(mac) = guest_mac(input) {
+        all.insert(annotations::GUEST_MAC.to_owned(), mac.to_owned());
+    }
     let mut interfaces = input.guest.plugged_interfaces();
     if interfaces.any(|interface| interface.binding == Binding::Masquerade) {
         for key in [
@@ -77,6 +80,16 @@ pub(crate) fn annotations(input: &Input<'_>) -> Result<BTreeMap<String, String>,
         }
     }
     Ok(all)
+}
+
+/// The hardware address that the guest chose for the pod network, if its frames get there as they are.
+fn guest_mac<'a>(input: &Input<'a>) -> Option<&'a str> {
+    let mut interfaces = input.guest.plugged_interfaces();
+    let on_pod_network = interfaces.find(|one| matches!(one.network, Some(model::Network::Pod(_))));
+    let interface = on_pod_network?;
+    let is_direct = matches!(interface.binding, Binding::Bridge | Binding::Plugin(_));
+    let mac = interface.spec.mac_address.as_deref();
+    mac.filter(|mac| is_direct && !mac.is_empty())
 }
 
 /// Whether the pod has a file with the devices of its networks. On the pod network alone it stays empty.

@@ -13,7 +13,7 @@ pub struct Surroundings {
     /// Persistent volume claims in the namespace of the VMI, by name. Every claim that the VMI uses
     /// must be here.
     pub claims: BTreeMap<String, Claim>,
-    /// Name of the claim that keeps firmware variables, TPM and the record of changed blocks.
+    /// Name of the claim that keeps firmware variables and the TPM; its properties are among `claims`.
     pub state_claim: Option<String>,
     pub namespace: Namespace,
     /// Resource that a network needs, by the network's name in the VMI, if no other component adds it

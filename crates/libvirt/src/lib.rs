@@ -37,7 +37,9 @@ pub use domain::{Domain, DomainState, DomainUuid, PausedReason, RunningReason, S
 pub use error::{Error, ErrorCode, ProtocolError, RemoteError};
 pub use event::{AgentState, Event, EventKind, Events, Lifecycle};
 pub use frame::MAX_FRAME;
-pub use migrate::{Cookie, Job, Migration, MigrationFlags, MigrationParameters, Outcome};
+pub use migrate::{
+    Compression, Cookie, Job, Migration, MigrationFlags, MigrationParameters, Outcome, Parallel,
+};
 pub use save::SAVED_MAGIC;
 use stream::Stream;
 

@@ -35,13 +35,41 @@ pub struct MigrationFlags {
     pub trusts_disks: bool,
 }
 
+/// Memory that flows through several connections at once (multifd), which QEMU does not combine with post-copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parallel {
+    /// At least 1, besides the connection for the rest of the guest's state.
+    pub connections: u8,
+    pub compression: Compression,
+}
+
+/// How memory is packed that flows through several connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Compression {
+    #[default]
+    None,
+    Zstd,
+}
+
+impl Compression {
+    /// libvirt's name of the method.
+    fn method(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Zstd => Some("zstd"),
+        }
+    }
+}
+
 const LIVE: u32 = 1;
 const PERSIST_DEST: u32 = 1 << 3;
 const PAUSED: u32 = 1 << 5;
 const NON_SHARED_INC: u32 = 1 << 7;
 const UNSAFE: u32 = 1 << 9;
+const COMPRESSED: u32 = 1 << 11;
 const AUTO_CONVERGE: u32 = 1 << 13;
 const POST_COPY: u32 = 1 << 15;
+const PARALLEL: u32 = 1 << 17;
 
 impl MigrationFlags {
     fn bits(self) -> u32 {
@@ -53,14 +81,6 @@ impl MigrationFlags {
             | bit(self.trusts_disks, UNSAFE)
             | bit(self.auto_converge, AUTO_CONVERGE)
             | bit(self.post_copy, POST_COPY)
-    }
-
-    /// Those of the last step at the target, which decide whether libvirt runs the guest.
-    fn finish_bits(self, outcome: Outcome) -> u32 {
-        match outcome {
-            Outcome::Copied | Outcome::Cancelled => self.bits() | PAUSED,
-            Outcome::Switched => self.bits() & !PAUSED,
-        }
     }
 }
 
@@ -79,6 +99,7 @@ pub struct MigrationParameters {
     pub disks: Vec<String>,
     /// At most that many MiB a second, also after a switch to post-copy.
     pub bandwidth_mib: Option<u64>,
+    pub parallel: Option<Parallel>,
 }
 
 impl MigrationParameters {
@@ -90,6 +111,9 @@ impl MigrationParameters {
             ("destination_name", &self.destination_name),
             ("destination_xml", &self.destination_xml),
         ];
+        let method = self
+            .parallel
+            .and_then(|parallel| parallel.compression.method());
         let texts: Vec<_> = texts
             .into_iter()
             .filter_map(|(name, value)| Some((name, value.as_deref()?)))
@@ -98,19 +122,27 @@ impl MigrationParameters {
                     .iter()
                     .map(|disk| ("migrate_disks", disk.as_str())),
             )
+            .chain(method.map(|method| ("compression", method)))
             .collect();
         let limits = ["bandwidth", "bandwidth.postcopy"];
         let limits = &limits[..if post_copy { 2 } else { 1 }];
         let numbers = limits
             .iter()
             .filter_map(|name| Some((*name, self.bandwidth_mib?)));
-        let count = texts.len() + numbers.clone().count();
+        let count = texts.len() + numbers.clone().count() + usize::from(self.parallel.is_some());
         to = to.u32(u32::try_from(count).unwrap_or(u32::MAX));
         for (name, value) in texts {
             to = to.string(name).i32(Kind::STRING).string(value);
         }
         for (name, value) in numbers {
             to = to.string(name).i32(Kind::ULLONG).u64(value);
+        }
+        if let Some(parallel) = self.parallel {
+            let connections = i32::from(parallel.connections);
+            to = to
+                .string("parallel.connections")
+                .i32(Kind::INT)
+                .i32(connections);
         }
         to
     }
@@ -252,6 +284,22 @@ pub struct Migration {
 }
 
 impl Migration {
+    fn bits(&self) -> u32 {
+        let parallel = self.parameters.parallel;
+        let is_packed = parallel.is_some_and(|one| one.compression != Compression::None);
+        self.flags.bits()
+            | if parallel.is_some() { PARALLEL } else { 0 }
+            | if is_packed { COMPRESSED } else { 0 }
+    }
+
+    /// Those of the last step at the target, which decide whether libvirt runs the guest.
+    fn finish_bits(&self, outcome: Outcome) -> u32 {
+        match outcome {
+            Outcome::Copied | Outcome::Cancelled => self.bits() | PAUSED,
+            Outcome::Switched => self.bits() & !PAUSED,
+        }
+    }
+
     fn encode_parameters(&self, to: Encoder) -> Encoder {
         self.parameters.encode(to, self.flags.post_copy)
     }
@@ -266,7 +314,7 @@ impl Connection {
     ) -> Result<(String, Cookie), Error> {
         let arguments = with
             .encode_parameters(domain.encode(Encoder::new()))
-            .u32(with.flags.bits());
+            .u32(with.bits());
         let call = Call::new(procedure::DOMAIN_MIGRATE_BEGIN3_PARAMS, arguments);
         let reply = self.call(call).await?;
         Ok(decode_begun(&reply.body)?)
@@ -277,7 +325,7 @@ impl Connection {
         let arguments = with
             .encode_parameters(Encoder::new())
             .opaque(&cookie.0)
-            .u32(with.flags.bits());
+            .u32(with.bits());
         let call = Call::new(procedure::DOMAIN_MIGRATE_PREPARE3_PARAMS, arguments);
         let reply = self.with_limit(LIFECYCLE_LIMIT).call(call).await?;
         Ok(decode_prepared(&reply.body)?)
@@ -293,7 +341,7 @@ impl Connection {
         let arguments = with
             .encode_parameters(domain.encode(Encoder::new()).optional_string(None))
             .opaque(&cookie.0)
-            .u32(with.flags.bits());
+            .u32(with.bits());
         let call = Call::new(procedure::DOMAIN_MIGRATE_PERFORM3_PARAMS, arguments);
         let reply = self.with_limit(NO_LIMIT).call(call).await?;
         Ok(decode_cookie(&reply)?)
@@ -310,7 +358,7 @@ impl Connection {
         let arguments = with
             .encode_parameters(Encoder::new())
             .opaque(&cookie.0)
-            .u32(with.flags.finish_bits(outcome))
+            .u32(with.finish_bits(outcome))
             .i32(outcome.number());
         let call = Call::new(procedure::DOMAIN_MIGRATE_FINISH3_PARAMS, arguments);
         let limit = match outcome {
@@ -332,7 +380,7 @@ impl Connection {
         let arguments = with
             .encode_parameters(domain.encode(Encoder::new()))
             .opaque(&cookie.0)
-            .u32(with.flags.bits())
+            .u32(with.bits())
             .i32(outcome.number());
         let call = Call::new(procedure::DOMAIN_MIGRATE_CONFIRM3_PARAMS, arguments);
         self.with_limit(LIFECYCLE_LIMIT).call(call).await?;
@@ -422,16 +470,19 @@ mod tests {
     #[test]
     fn only_a_guest_that_was_switched_runs_at_once() {
         for post_copy in [false, true] {
-            let flags = MigrationFlags {
-                post_copy,
-                ..MigrationFlags::default()
+            let migration = Migration {
+                flags: MigrationFlags {
+                    post_copy,
+                    ..MigrationFlags::default()
+                },
+                parameters: MigrationParameters::default(),
             };
             for (outcome, stays_paused) in [
                 (Outcome::Copied, true),
                 (Outcome::Cancelled, true),
                 (Outcome::Switched, false),
             ] {
-                let bits = flags.finish_bits(outcome);
+                let bits = migration.finish_bits(outcome);
                 assert_eq!(bits & PAUSED != 0, stays_paused, "{post_copy} {outcome:?}");
                 assert_eq!(bits & POST_COPY != 0, post_copy, "{post_copy} {outcome:?}");
             }
@@ -467,6 +518,39 @@ mod tests {
                 assert_eq!(from.string().unwrap(), *limit);
                 assert_eq!((from.i32(), from.u64()), (Ok(4), Ok(3)));
             }
+            assert_eq!(from.finish(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn parallel_connections_are_a_flag_and_a_number() {
+        for (compression, bits, method) in [
+            (Compression::None, 1 << 17, None),
+            (Compression::Zstd, 1 << 17 | 1 << 11, Some("zstd")),
+        ] {
+            let migration = Migration {
+                flags: MigrationFlags::default(),
+                parameters: MigrationParameters {
+                    parallel: Some(Parallel {
+                        connections: 8,
+                        compression,
+                    }),
+                    ..MigrationParameters::default()
+                },
+            };
+            let plain = Migration::default().bits();
+            assert_eq!(migration.bits() & !plain, bits, "{compression:?}");
+            let body = migration.encode_parameters(Encoder::new()).finish();
+            let mut from = Decoder::new(&body);
+            let count = 1 + u32::from(method.is_some());
+            assert_eq!(from.u32(), Ok(count), "{compression:?}");
+            if let Some(method) = method {
+                assert_eq!(from.string().unwrap(), "compression");
+                assert_eq!(from.i32(), Ok(Kind::STRING));
+                assert_eq!(from.string().unwrap(), method);
+            }
+            assert_eq!(from.string().unwrap(), "parallel.connections");
+            assert_eq!((from.i32(), from.i32()), (Ok(Kind::INT), Ok(8)));
             assert_eq!(from.finish(), Ok(()));
         }
     }

@@ -13,6 +13,12 @@ pub const SECONDS: [f64; 12] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0,
 ];
 
+/// Upper bounds of the buckets of durations that may be an hour, in seconds.
+pub const LONG_SECONDS: [f64; 18] = [
+    0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0,
+    1200.0, 1800.0, 3600.0,
+];
+
 /// A number of events since the process started.
 #[derive(Debug)]
 pub struct Counter<const N: usize> {
@@ -136,17 +142,18 @@ impl Drop for Held {
     }
 }
 
-/// Durations, counted in the buckets of [`SECONDS`].
+/// Durations, counted in the buckets of [`SECONDS`] or [`LONG_SECONDS`].
 #[derive(Debug)]
 pub struct Histogram<const N: usize> {
     description: Description,
+    bounds: &'static [f64],
     values: Family<N, Buckets>,
 }
 
 #[derive(Debug, Default)]
 struct Buckets {
     /// Not cumulative.
-    counts: [u64; SECONDS.len()],
+    counts: Vec<u64>,
     count: u64,
     sum: Duration,
 }
@@ -159,6 +166,20 @@ impl<const N: usize> Histogram<N> {
     ) -> Self {
         Self {
             description: describe(name, help, Kind::Histogram, labels),
+            bounds: &SECONDS,
+            values: Family::new(),
+        }
+    }
+
+    /// The same with the buckets of [`LONG_SECONDS`].
+    pub const fn long(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str; N],
+    ) -> Self {
+        Self {
+            description: describe(name, help, Kind::Histogram, labels),
+            bounds: &LONG_SECONDS,
             values: Family::new(),
         }
     }
@@ -166,7 +187,8 @@ impl<const N: usize> Histogram<N> {
     pub fn observe(&self, labels: [&str; N], duration: Duration) {
         self.values.update(labels, Buckets::default, |buckets| {
             let seconds = duration.as_secs_f64();
-            let fitting = SECONDS.iter().position(|bound| seconds <= *bound);
+            let fitting = self.bounds.iter().position(|bound| seconds <= *bound);
+            buckets.counts.resize(self.bounds.len(), 0);
             if let Some(count) = fitting.and_then(|index| buckets.counts.get_mut(index)) {
                 *count += 1;
             }
@@ -192,7 +214,7 @@ impl<const N: usize> Metric for Histogram<N> {
         self.values.for_each(|values, buckets| {
             let set = LabelSet::new(labels, values);
             let mut total = 0;
-            for (bound, in_bucket) in SECONDS.iter().zip(buckets.counts) {
+            for (bound, in_bucket) in self.bounds.iter().zip(&buckets.counts) {
                 total += in_bucket;
                 bound_text.clear();
                 // Writing to a string cannot fail.

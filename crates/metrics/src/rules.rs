@@ -37,8 +37,9 @@ fn rules(table: &Table, one: &Description) -> impl Iterator<Item = &'static str>
     let is_counter = one.kind == Kind::Counter;
     [
         (
-            one.name.starts_with(&prefix) && is_plain(one.name),
-            "the name is not ferrovirt_<crate>_<what>_<unit>",
+            (one.name.starts_with(&prefix) || one.name.starts_with("kubevirt_"))
+                && is_plain(one.name),
+            "the name is neither ferrovirt_<crate>_<what>_<unit> nor one of KubeVirt",
         ),
         (
             one.name.ends_with("_total") == is_counter,

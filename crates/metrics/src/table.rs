@@ -58,7 +58,8 @@ pub struct Table {
 /// REVIEWS.increment(["vm-validator", "allowed"]);
 /// ```
 ///
-/// Histograms are of seconds, with the buckets of [`SECONDS`](crate::SECONDS).
+/// Histograms are of seconds, with the buckets of [`SECONDS`](crate::SECONDS), those of the kind `long_histogram` with
+/// [`LONG_SECONDS`](crate::LONG_SECONDS). `object_gauge` and `object_counter` are [`Objects`](crate::Objects).
 #[macro_export]
 macro_rules! table {
     ($visibility:vis $table:ident of $component:literal:
@@ -80,6 +81,15 @@ macro_rules! table {
     (@type histogram $($label:literal)*) => {
         $crate::Histogram<{ <[&str]>::len(&[$($label),*]) }>
     };
+    (@type long_histogram $($label:literal)*) => {
+        $crate::Histogram<{ <[&str]>::len(&[$($label),*]) }>
+    };
+    (@type object_gauge $($label:literal)*) => {
+        $crate::Objects<{ <[&str]>::len(&[$($label),*]) }>
+    };
+    (@type object_counter $($label:literal)*) => {
+        $crate::Objects<{ <[&str]>::len(&[$($label),*]) }>
+    };
     (@new counter $name:literal, $help:literal, $labels:expr) => {
         $crate::Counter::new($name, $help, &$labels)
     };
@@ -88,5 +98,14 @@ macro_rules! table {
     };
     (@new histogram $name:literal, $help:literal, $labels:expr) => {
         $crate::Histogram::new($name, $help, &$labels)
+    };
+    (@new long_histogram $name:literal, $help:literal, $labels:expr) => {
+        $crate::Histogram::long($name, $help, &$labels)
+    };
+    (@new object_gauge $name:literal, $help:literal, $labels:expr) => {
+        $crate::Objects::new($name, $help, ($crate::Kind::Gauge, &$labels))
+    };
+    (@new object_counter $name:literal, $help:literal, $labels:expr) => {
+        $crate::Objects::new($name, $help, ($crate::Kind::Counter, &$labels))
     };
 }

@@ -8,6 +8,9 @@ table! {
     gauge OPEN[] "ferrovirt_test_open" "Open things.";
     gauge WIDE["key"] "ferrovirt_test_wide" "Many series.";
     histogram CALL_SECONDS["verb"] "ferrovirt_test_call_duration_seconds" "Duration of a call.";
+    long_histogram MOVE_SECONDS[] "kubevirt_test_move_seconds" "Duration of a move.";
+    object_gauge LEFT["name"] "kubevirt_test_left_bytes" "What is left for an object.";
+    object_counter SENT["namespace", "name"] "kubevirt_test_sent_bytes_total" "Sent for an object.";
 }
 
 #[test]
@@ -50,6 +53,47 @@ fn number_of_series_is_bounded() {
         .lines()
         .filter(|line| line.starts_with("ferrovirt_test_wide{"));
     assert_eq!(lines.count(), MAX_SERIES + 1);
+}
+
+#[test]
+fn long_durations_have_other_buckets() {
+    MOVE_SECONDS.observe([], Duration::from_secs(45));
+    let text = render(&[&METRICS]);
+    for line in [
+        "kubevirt_test_move_seconds_bucket{le=\"40\"} 0",
+        "kubevirt_test_move_seconds_bucket{le=\"50\"} 1",
+        "kubevirt_test_move_seconds_bucket{le=\"3600\"} 1",
+        "kubevirt_test_move_seconds_sum 45",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn series_of_an_object_goes_with_it() {
+    SENT.set(["n", "a"], 5_u64);
+    SENT.set(["n", "b"], 6_u64);
+    SENT.set(["n", "a"], 7_u64);
+    let shown = || {
+        let text = render(&[&METRICS]);
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("kubevirt_test_sent"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let b = "kubevirt_test_sent_bytes_total{namespace=\"n\",name=\"b\"} 6";
+    let a = "kubevirt_test_sent_bytes_total{namespace=\"n\",name=\"a\"} 7";
+    assert_eq!(shown(), [a, b]);
+    SENT.remove(|[namespace, name]| (namespace, name) == ("n", "a"));
+    assert_eq!(shown(), [b]);
+    for number in 0..MAX_OBJECTS + 10 {
+        LEFT.set([&number.to_string()], 1_u64);
+    }
+    let text = render(&[&METRICS]);
+    let lines = text
+        .lines()
+        .filter(|line| line.starts_with("kubevirt_test_left"));
+    assert_eq!(lines.count(), MAX_OBJECTS);
 }
 
 #[test]

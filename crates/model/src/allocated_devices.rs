@@ -141,6 +141,10 @@ impl fmt::Display for DeviceAddress {
 }
 
 impl MediatedUuid {
+    pub fn of(value: u128) -> Self {
+        Self(value)
+    }
+
     /// Reads the form `8-4-4-4-12` of hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         let lengths = [8, 4, 4, 4, 12];

@@ -104,6 +104,15 @@ impl<'a> Interface<'a> {
         self.network.is_some_and(Network::is_default)
     }
 
+    /// Whether a running guest can get and lose it.
+    pub fn is_pluggable(&self) -> bool {
+        let is_secondary = matches!(
+            self.network,
+            Some(Network::Multus(network)) if network.default != Some(true)
+        );
+        self.binding == Binding::Bridge && is_secondary
+    }
+
     /// Name of the pod's interface that it is connected to; `primary` is that on the default network.
     pub fn pod_interface(&self, primary: &str) -> String {
         if self.is_primary() {
@@ -304,6 +313,29 @@ mod tests {
             assert_eq!(definition_key(name, "own"), expected, "{name}");
         }
         assert_eq!(definition_key(&"a".repeat(254), "own"), None);
+    }
+
+    #[test]
+    fn bridge_interfaces_of_secondary_networks_come_and_go() {
+        let networks = json!([
+            {"name": "pod", "pod": {}},
+            {"name": "lan", "multus": {"networkName": "x"}},
+            {"name": "first", "multus": {"networkName": "x", "default": true}},
+        ]);
+        let networks: Vec<wire::Network> = serde_json::from_value(networks).expect("networks");
+        for (name, member, expected) in [
+            ("lan", "bridge", true),
+            ("lan", "sriov", false),
+            ("lan", "binding", false),
+            ("pod", "bridge", false),
+            ("first", "bridge", false),
+            ("none", "bridge", false),
+        ] {
+            let spec = json!({"name": name, member: {}});
+            let spec: wire::Interface = serde_json::from_value(spec).expect("an interface");
+            let interface = Interface::of(0, &spec, &networks);
+            assert_eq!(interface.is_pluggable(), expected, "{name} {member}");
+        }
     }
 
     #[test]

@@ -27,6 +27,10 @@ pub const VIRTIOFS_CONTAINERS: &str = "/var/run/kubevirt/virtiofs-containers";
 pub const LIBVIRT: &str = "/var/run/kubevirt-private/libvirt";
 /// The part of it that belongs to QEMU's driver.
 pub const LIBVIRT_QEMU: &str = "/var/run/kubevirt-private/libvirt/qemu";
+/// Firmware variables.
+pub const NVRAM: &str = "/var/run/kubevirt-private/libvirt/qemu/nvram";
+/// The contents of the software TPM.
+pub const SWTPM: &str = "/var/run/kubevirt-private/libvirt/qemu/swtpm";
 /// Metadata of the claim that keeps a guest's own state.
 pub const STATE_METADATA: &str = "/var/run/kubevirt-private/backend-storage-meta";
 /// Certificates of the software TPM.

@@ -24,6 +24,7 @@ mod plugin;
 mod plumbing;
 mod reach;
 mod resolv_conf;
+mod unplumbing;
 
 pub use address::{BadCidr, BadMacAddress, Cidr, MacAddress};
 pub use bridge::port_name;
@@ -33,3 +34,4 @@ pub use plan::{GuestInterface, Plan, plan, pod_interfaces};
 pub use plugin::tap_candidates;
 pub use plumbing::{Bridge, GivenInterface, Plumbing, SharedAddress, StandIn, Sysctl, Tap};
 pub use reach::{Reach, reach};
+pub use unplumbing::{Unplumbing, unplumbing};

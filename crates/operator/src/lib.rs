@@ -10,7 +10,8 @@
 //! **Invariants**: the spec of the `KubeVirt` object belongs to the administrator and is never written after the
 //! creation; only instance types and preferences with our label are changed or deleted.
 //!
-//! It must not know how components run guests. It does not install the components.
+//! It must not know how components run guests. It does not install the components, and changes nothing of theirs but the
+//! network of virt-handler's pods.
 
 mod components;
 mod installation;

@@ -9,8 +9,8 @@ use k8s_openapi::api::{
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{Client, runtime::watcher::Config};
 use reconcile::{
-    Clock, Election, Key, Recorder, Store, Triggers, lead, panic_events, recorder, run_controller,
-    watch, watch_if_defined, watch_namespace,
+    Clock, Key, Leadership, Recorder, Store, Triggers, lead, panic_events, recorder,
+    run_controller, watch, watch_if_defined, watch_namespace,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -25,8 +25,9 @@ use crate::{
 pub struct Settings {
     pub client: Client,
     pub clock: Clock,
-    /// The lease is in the namespace of the installation.
-    pub election: Election,
+    /// Of the installation, and of the lease.
+    pub namespace: String,
+    pub leadership: Leadership,
     pub environment: Environment,
     /// The image of the virtual machines' pods.
     pub launcher_image: String,
@@ -35,7 +36,7 @@ pub struct Settings {
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Settings")
-            .field("election", &self.election)
+            .field("leadership", &self.leadership)
             .field("environment", &self.environment)
             .finish_non_exhaustive()
     }
@@ -45,7 +46,7 @@ impl std::fmt::Debug for Settings {
 pub async fn run(settings: Settings, stop: CancellationToken) {
     let tasks = TaskTracker::new();
     let (client, clock) = (settings.client.clone(), settings.clock);
-    let election = settings.election.clone();
+    let leadership = settings.leadership.clone();
     let (recorder, recording) = recorder(client.clone(), MANAGER, clock);
     tasks.spawn(recording.run(stop.clone()));
     let operator = Arc::new(Operator::new(settings, recorder));
@@ -59,7 +60,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
             }
         }
     };
-    lead(client, election, clock, stop.clone(), work).await;
+    lead(client, leadership, clock, stop.clone(), work).await;
     tasks.close();
     tasks.wait().await;
 }
@@ -92,7 +93,7 @@ impl Operator {
     }
 
     fn namespace(&self) -> &str {
-        &self.settings.election.namespace
+        &self.settings.namespace
     }
 
     /// The key whose reconcile creates the object if there is none.

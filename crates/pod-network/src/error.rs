@@ -55,6 +55,12 @@ pub enum PodNetworkError {
     )]
     MacInUse { mac: MacAddress, bridge: String },
     #[error(
+        "the guest of another pod has the hardware address {mac}: choose another, or end that pod"
+    )]
+    GuestMacInUse { mac: MacAddress },
+    #[error("{mac} is an address of the pod network itself: choose another")]
+    MacReserved { mac: MacAddress },
+    #[error(
         "bridge {bridge} is another program's and does not separate VLANs: run `ip link set {bridge} type \
          bridge vlan_filtering 1`, or name a bridge that does not exist"
     )]
@@ -80,7 +86,10 @@ impl PodNetworkError {
             Self::StateLocked { .. } => Reason::PodNetworkLocked,
             Self::StateOfAnotherRange { .. } => Reason::PodRangeChanged,
             Self::State { .. } => Reason::PodNetworkState,
-            Self::MacInUse { .. } | Self::BridgeWithoutVlans { .. } => Reason::NetworkNotJoined,
+            Self::MacInUse { .. }
+            | Self::GuestMacInUse { .. }
+            | Self::MacReserved { .. }
+            | Self::BridgeWithoutVlans { .. } => Reason::NetworkNotJoined,
             Self::OwnBridge { .. } | Self::NoDefaultLink => Reason::NetworkDefinitionInvalid,
             Self::Net(error) => error.reason(),
         }
@@ -93,6 +102,7 @@ impl PodNetworkError {
             | Self::BadIpv6Range { .. }
             | Self::NoIpv6 { .. }
             | Self::BadPodUid { .. }
+            | Self::MacReserved { .. }
             | Self::StateOfAnotherRange { .. } => false,
             Self::RangeTaken { .. }
             | Self::RangeFull { .. }
@@ -100,6 +110,7 @@ impl PodNetworkError {
             | Self::State { .. }
             | Self::NetworkFull { .. }
             | Self::MacInUse { .. }
+            | Self::GuestMacInUse { .. }
             | Self::BridgeWithoutVlans { .. }
             | Self::OwnBridge { .. }
             | Self::NoDefaultLink => true,

@@ -15,11 +15,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use net_plan::MacAddress;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     PodNetworkError,
+    senders::{Chosen, Senders},
     settings::{Range, mac_of},
 };
 
@@ -37,6 +39,8 @@ pub(crate) struct Lease {
     pub(crate) mac: String,
     /// Name of the host's end of the veth pair.
     pub(crate) veth: String,
+    #[serde(default)]
+    pub(crate) senders: Senders,
 }
 
 #[derive(Debug)]
@@ -182,6 +186,42 @@ impl Leases {
         Ok(lease)
     }
 
+    /// Leases the pod an address, and lets its guest send from this hardware address. Pods of one owner may share it.
+    pub(crate) fn choose_mac(
+        &mut self,
+        uid: &str,
+        mac: MacAddress,
+        owner: Option<&str>,
+    ) -> Result<(), PodNetworkError> {
+        let lease = self.ensure(uid)?;
+        if mac.to_string() == lease.mac {
+            return Ok(());
+        }
+        if !mac.is_unicast() || mac.0.starts_with(&self.range.mac_prefix()) {
+            return Err(PodNetworkError::MacReserved { mac });
+        }
+        let chosen = Chosen::new(mac, owner);
+        let mut others = self.by_pod.iter().filter(|(other, _)| *other != uid);
+        let is_taken = others.any(|(_, other)| {
+            let other = other.senders.chosen();
+            other.is_some_and(|other| chosen.conflicts_with(other))
+        });
+        if is_taken {
+            return Err(PodNetworkError::GuestMacInUse { mac });
+        }
+        let lease = Lease {
+            senders: Senders::Guest(chosen),
+            ..lease
+        };
+        if self.by_pod.get(uid) == Some(&lease) {
+            return Ok(());
+        }
+        self.write(uid, &lease)
+            .map_err(|source| self.failed(source))?;
+        self.by_pod.insert(uid.to_owned(), lease);
+        Ok(())
+    }
+
     fn keep(&mut self, owner: &str, address: Ipv4Addr) -> Result<(), PodNetworkError> {
         self.kept.retain(|_, other| *other != address);
         self.kept.insert(owner.to_owned(), address);
@@ -199,6 +239,7 @@ impl Leases {
             address,
             mac: mac_of(address).to_string(),
             veth: format!("veth{:08x}", u32::from_be_bytes(tail)),
+            senders: Senders::Own,
         };
         self.write(uid, &lease)
             .map_err(|source| self.failed(source))?;
@@ -354,6 +395,62 @@ mod tests {
         leases.release("g").unwrap();
         assert_eq!(leases.ensure("h").unwrap().address, second.address);
         assert!(leases.ensure_of("i", "ns/vm").is_err(), "the range is full");
+    }
+
+    #[test]
+    fn guest_has_its_hardware_address_for_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut leases = open(folder.path());
+        let mac = MacAddress([2, 0, 0, 0, 0, 9]);
+        for (uid, owner, expected) in [
+            ("a", Some("ns/vm"), None),
+            ("a", Some("ns/vm"), None),
+            ("b", Some("ns/vm"), None),
+            ("c", Some("ns/other"), Some("NetworkNotJoined")),
+            ("c", None, Some("NetworkNotJoined")),
+        ] {
+            let chosen = leases.choose_mac(uid, mac, owner);
+            let found = chosen.err().map(|error| error.reason().to_string());
+            assert_eq!(found.as_deref(), expected, "{uid} {owner:?}");
+        }
+        drop(leases);
+        let mut leases = open(folder.path());
+        assert_eq!(
+            leases.get("a").and_then(|one| one.senders.guest_mac()),
+            Some(mac)
+        );
+        assert!(
+            leases.choose_mac("c", mac, None).is_err(),
+            "after a restart"
+        );
+        leases.release("a").unwrap();
+        leases.release("b").unwrap();
+        leases.choose_mac("c", mac, None).unwrap();
+
+        // Its own is no choice; those of other pods, of the host and of groups are taken.
+        let own = leases.ensure("d").unwrap();
+        leases
+            .choose_mac("d", own.mac.parse().unwrap(), None)
+            .unwrap();
+        assert_eq!(leases.get("d"), Some(&own));
+        let foreign = mac_of(leases.get("c").unwrap().address);
+        let host = leases.range.bridge_mac();
+        for bad in [
+            foreign,
+            host,
+            MacAddress([3, 0, 0, 0, 0, 1]),
+            MacAddress([0; 6]),
+        ] {
+            let error = leases.choose_mac("d", bad, None).unwrap_err();
+            assert_eq!(error.reason(), "NetworkNotJoined", "{bad}");
+        }
+    }
+
+    #[test]
+    fn lease_of_an_earlier_version_is_read() {
+        let text = r#"{"address": "10.9.0.2", "mac": "0a:58:0a:09:00:02", "veth": "veth0"}"#;
+        let lease: Lease = serde_json::from_str(text).unwrap();
+        assert_eq!(lease.senders, Senders::Any);
     }
 
     #[test]

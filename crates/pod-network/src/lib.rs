@@ -18,6 +18,7 @@ mod masquerade;
 mod network;
 mod policies;
 mod secondary;
+mod senders;
 mod services;
 mod settings;
 

@@ -1,5 +1,5 @@
-//! What a pod may send through its link: packets from its own address alone, so that no pod takes another's address
-//! or becomes its router.
+//! What a pod may send through its link: packets from its own address alone, from its own hardware address or that of
+//! its guest, so that no pod takes another's addresses or becomes its router.
 //!
 //! Each link has a chain of its own, at the hook where its packets arrive: before the bridge learns from them.
 
@@ -15,6 +15,7 @@ use net_plan::{
 
 use crate::{
     lease::Lease,
+    senders::Senders,
     settings::{IPV6_ROUTER, LINK_LOCAL, Range, link_of, mac_of},
 };
 
@@ -36,20 +37,13 @@ pub(crate) fn table<'a>(
 
 fn chain(range: Range, lease: &Lease) -> Chain {
     use EtherType::{Arp, Ip};
-    use Match::{ArpSender, NotSourceMac, Protocol, Source, SourceMacBeginsWith};
+    use Match::{ArpSender, Protocol, Source};
     let address = lease.address;
     let own = Cidr::v4(address, 32);
     let probe = Ipv4Addr::UNSPECIFIED;
     let mut rules = vec![
-        // MAC addresses of other pods: the bridge would learn that they are at this link. Others pass, as guests may
-        // have addresses of their own.
-        rule(
-            vec![
-                SourceMacBeginsWith(range.mac_prefix()),
-                NotSourceMac(mac_of(address)),
-            ],
-            Action::Drop,
-        ),
+        // The bridge would learn that these addresses are at this link.
+        rule(foreign_macs(range, lease), Action::Drop),
         rule(vec![Protocol(Ip), Source(own)], Action::Accept),
         rule(vec![Protocol(Arp), ArpSender(address)], Action::Accept),
         // An ARP probe asks whether an address is in use; no host stores its sender.
@@ -71,6 +65,19 @@ fn chain(range: Range, lease: &Lease) -> Chain {
 
 fn rule(matches: Vec<Match>, action: Action) -> Rule {
     Rule { matches, action }
+}
+
+/// The hardware addresses from which the pod may not send.
+fn foreign_macs(range: Range, lease: &Lease) -> Vec<Match> {
+    use Match::{NotSourceMac, SourceMacBeginsWith};
+    let own = NotSourceMac(mac_of(lease.address));
+    match lease.senders {
+        Senders::Any => vec![SourceMacBeginsWith(range.mac_prefix()), own],
+        Senders::Own | Senders::Guest(_) => {
+            let guest = lease.senders.guest_mac().map(NotSourceMac);
+            [own].into_iter().chain(guest).collect()
+        }
+    }
 }
 
 /// The rules for IPv6: the pod sends from its own address and from link-local ones, but not from those of the host and
@@ -118,7 +125,10 @@ fn of_ipv6(range: Range, address: Ipv4Addr) -> Vec<Rule> {
 
 #[cfg(test)]
 mod tests {
+    use net_plan::MacAddress;
+
     use super::*;
+    use crate::senders::Chosen;
 
     #[test]
     fn link_passes_packets_of_its_pod() {
@@ -128,13 +138,14 @@ mod tests {
             address: [10, 244, 0, 2].into(),
             mac: String::new(),
             veth: "veth0".to_owned(),
+            senders: Senders::Own,
         };
         assert_eq!(
             table("t", range, [&lease]).to_string(),
             "table netdev t {\n\
              \tchain veth0 {\n\
              \t\ttype filter hook ingress priority filter; policy accept;\n\
-             \t\t@ll,48,40 0x0a580af400 ether saddr != 0a:58:0a:f4:00:02 counter drop\n\
+             \t\tether saddr != 0a:58:0a:f4:00:02 counter drop\n\
              \t\tmeta protocol ip ip saddr 10.244.0.2 counter accept\n\
              \t\tmeta protocol arp arp saddr ip 10.244.0.2 counter accept\n\
              \t\tmeta protocol arp arp saddr ip 0.0.0.0 counter accept\n\
@@ -158,6 +169,25 @@ mod tests {
             "meta protocol ip6 ip6 saddr fd00:10:244::2 counter accept",
         ] {
             assert!(rules.contains(rule), "{rule}");
+        }
+        let guest = Chosen::new(MacAddress([2, 0, 0, 0, 0, 9]), None);
+        for (senders, expected) in [
+            (
+                Senders::Any,
+                "@ll,48,40 0x0a580af400 ether saddr != 0a:58:0a:f4:00:02 counter drop",
+            ),
+            (
+                Senders::Guest(guest),
+                "ether saddr != 0a:58:0a:f4:00:02 ether saddr != 02:00:00:00:00:09 counter drop",
+            ),
+        ] {
+            let lease = Lease {
+                senders,
+                ..lease.clone()
+            };
+            let rules = table("t", range, [&lease]).to_string();
+            let line = format!("\t\t{expected}\n");
+            assert!(rules.contains(&line), "{rules}");
         }
     }
 }

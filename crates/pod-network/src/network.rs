@@ -201,6 +201,23 @@ impl PodNetwork {
         .await
     }
 
+    /// Lets the pod's guest send from this hardware address, which no guest of another owner can have then. Call it
+    /// before [`Self::add`].
+    pub async fn choose_mac(
+        &self,
+        pod_uid: &str,
+        mac: MacAddress,
+        owner: Option<&str>,
+    ) -> Result<(), PodNetworkError> {
+        check_uid(pod_uid)?;
+        let (uid, owner) = (pod_uid.to_owned(), owner.map(str::to_owned));
+        self.on_host(move |shared, _| {
+            let mut leases = shared.leases.lock();
+            leases.choose_mac(&uid, mac, owner.as_deref())
+        })
+        .await
+    }
+
     /// Gives the pod's namespace an interface on a secondary network. May be repeated until the pod uses
     /// the interface. [`Self::delete`] removes it.
     pub async fn attach(
@@ -226,6 +243,29 @@ impl PodNetwork {
         })
         .await?;
         Ok(secondary_result(&attached, netns))
+    }
+
+    /// Takes an interface on a secondary network from the pod, and frees its address. One that does not exist is not
+    /// an error.
+    pub async fn detach(
+        &self,
+        pod_uid: &str,
+        netns: &Path,
+        interface: &str,
+    ) -> Result<(), PodNetworkError> {
+        check_uid(pod_uid)?;
+        let namespace = NetworkNamespace::open(netns)?;
+        let inside = interface.to_owned();
+        on_thread(&namespace, move |pod| {
+            secondary::remove_macvlan(pod, &inside)
+        })
+        .await?;
+        let (uid, interface) = (pod_uid.to_owned(), interface.to_owned());
+        self.on_host(move |shared, net| {
+            secondary::remove_port(net, &shared.settings.table, &uid, &interface)?;
+            shared.addresses.release_of(&uid, &interface)
+        })
+        .await
     }
 
     /// Detaches the pod and frees its address. A pod that is not attached, or whose namespace no

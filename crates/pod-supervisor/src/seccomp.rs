@@ -159,6 +159,9 @@ const NAMESPACE_FLAGS: u32 = 0x7e02_0000;
 /// What `personality` may be set to: Linux, 32-bit Linux, each also with an old version number. The last
 /// value only queries it.
 const PERSONALITIES: [u32; 5] = [0, 8, 0x2_0000, 0x2_0008, 0xffff_ffff];
+/// The requests of `ioctl` that change the attributes of a file, without and with its project: the owner of a file may
+/// take it out of the project that limits a volume.
+const FILE_ATTRIBUTES: [u32; 3] = [0x4004_6602, 0x4008_6602, 0x401c_5820];
 /// Sockets to the host, past the pod's network.
 const AF_VSOCK: u32 = 40;
 /// System calls of the x32 ABI have this bit set.
@@ -176,6 +179,7 @@ const RETURN: u16 = 0x06;
 const OFFSET_NUMBER: u32 = 0;
 const OFFSET_ARCH: u32 = 4;
 const OFFSET_FIRST_ARGUMENT: u32 = 16;
+const OFFSET_SECOND_ARGUMENT: u32 = 24;
 
 /// Filters this process, which has or will have these capabilities, and its descendants. Needs
 /// no-new-privileges or `CAP_SYS_ADMIN`.
@@ -228,7 +232,24 @@ fn program(capabilities: &[String]) -> Vec<libc::sock_filter> {
             step(RETURN, denied),
             step(RETURN, ALLOW),
         ];
-        on_first_argument(&mut program, libc::SYS_clone, &flags);
+        on_argument(
+            &mut program,
+            (libc::SYS_clone, OFFSET_FIRST_ARGUMENT),
+            &flags,
+        );
+        // As on a file system without attributes, which programs expect.
+        let unsupported = ERRNO | libc::EOPNOTSUPP.cast_unsigned();
+        let mut requests = Vec::new();
+        for value in FILE_ATTRIBUTES {
+            requests.push(jump(JUMP_IF_EQUAL, value, 0, 1));
+            requests.push(step(RETURN, unsupported));
+        }
+        requests.push(step(RETURN, ALLOW));
+        on_argument(
+            &mut program,
+            (libc::SYS_ioctl, OFFSET_SECOND_ARGUMENT),
+            &requests,
+        );
     }
     let mut personalities = Vec::new();
     for value in PERSONALITIES {
@@ -236,13 +257,21 @@ fn program(capabilities: &[String]) -> Vec<libc::sock_filter> {
         personalities.push(step(RETURN, ALLOW));
     }
     personalities.push(step(RETURN, denied));
-    on_first_argument(&mut program, libc::SYS_personality, &personalities);
+    on_argument(
+        &mut program,
+        (libc::SYS_personality, OFFSET_FIRST_ARGUMENT),
+        &personalities,
+    );
     let families = [
         jump(JUMP_IF_EQUAL, AF_VSOCK, 0, 1),
         step(RETURN, denied),
         step(RETURN, ALLOW),
     ];
-    on_first_argument(&mut program, libc::SYS_socket, &families);
+    on_argument(
+        &mut program,
+        (libc::SYS_socket, OFFSET_FIRST_ARGUMENT),
+        &families,
+    );
     for refused in REFUSED.iter().filter(|one| !has(one.unless)) {
         for call in refused.calls {
             program.push(jump(JUMP_IF_EQUAL, number(*call), 0, 1));
@@ -253,15 +282,15 @@ fn program(capabilities: &[String]) -> Vec<libc::sock_filter> {
     program
 }
 
-/// Decides about one system call by its first argument. The steps must end with a return.
-fn on_first_argument(
+/// Decides about one system call by the argument at that offset. The steps must end with a return.
+fn on_argument(
     program: &mut Vec<libc::sock_filter>,
-    call: libc::c_long,
+    (call, offset): (libc::c_long, u32),
     steps: &[libc::sock_filter],
 ) {
     let skipped = u8::try_from(steps.len() + 1).expect("the steps are few");
     program.push(jump(JUMP_IF_EQUAL, number(call), 0, skipped));
-    program.push(step(LOAD, OFFSET_FIRST_ARGUMENT));
+    program.push(step(LOAD, offset));
     program.extend_from_slice(steps);
 }
 
@@ -281,8 +310,8 @@ fn jump(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 mod tests {
     use super::*;
 
-    /// Runs the program as the kernel does.
-    fn action(capabilities: &[&str], number: u32, first_argument: u32) -> u32 {
+    /// Runs the program as the kernel does. The argument is the one that decides about the call.
+    fn action(capabilities: &[&str], number: u32, argument: u32) -> u32 {
         let capabilities: Vec<String> = capabilities.iter().map(ToString::to_string).collect();
         let program = program(&capabilities);
         let (mut at, mut loaded) = (0, 0);
@@ -294,7 +323,7 @@ mod tests {
                     loaded = match one.k {
                         OFFSET_ARCH => AUDIT_ARCH,
                         OFFSET_NUMBER => number,
-                        _ => first_argument,
+                        _ => argument,
                     };
                     continue;
                 }
@@ -310,12 +339,17 @@ mod tests {
 
     const EPERM: u32 = ERRNO | 1;
     const ENOSYS: u32 = ERRNO | 0x26;
+    const EOPNOTSUPP: u32 = ERRNO | 0x5f;
 
     #[test]
     fn dangerous_calls_are_refused_and_ordinary_ones_allowed() {
         for (call, argument, expected) in [
             (libc::SYS_read, 0, ALLOW),
             (libc::SYS_ioctl, 0, ALLOW),
+            // To read them, and to set them.
+            (libc::SYS_ioctl, 0x801c_581f, ALLOW),
+            (libc::SYS_ioctl, 0x401c_5820, EOPNOTSUPP),
+            (libc::SYS_ioctl, 0x4008_6602, EOPNOTSUPP),
             (libc::SYS_mknodat, 0, ALLOW),
             (libc::SYS_ptrace, 0, ALLOW),
             (libc::SYS_mount, 0, EPERM),
@@ -355,6 +389,7 @@ mod tests {
             ("CAP_SYS_ADMIN", libc::SYS_setns, 0),
             ("CAP_SYS_ADMIN", libc::SYS_clone, 0x1000_0000),
             ("CAP_SYS_ADMIN", libc::SYS_clone3, 0),
+            ("CAP_SYS_ADMIN", libc::SYS_ioctl, 0x401c_5820),
             ("CAP_SYS_ADMIN", libc::SYS_bpf, 0),
             ("CAP_SYS_ADMIN", OPEN_TREE_ATTR, 0),
             ("CAP_BPF", libc::SYS_bpf, 0),

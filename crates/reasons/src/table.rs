@@ -311,7 +311,7 @@ reasons! {
             "A data volume could not be filled.",
             "Check the data volume: `kubectl describe datavolume NAME`.";
         ClaimOverCapacity: NeedsChange,
-            "The files of a volume take more than its capacity, which a single host does not enforce.",
+            "The files of a volume take more than its capacity, or all of it where the file system of the host enforces it.",
             "Remove files, or move them to a larger claim.";
         HotPlugVolumeError: NeedsChange,
             "The volumes of a running guest cannot follow the template of its VM.",
@@ -758,11 +758,23 @@ reasons! {
             "A network attachment definition needs a plugin or setting that a single host does not have.",
             "Correct the setting that the message names. The VM then starts by itself.";
         NetworkNotJoined: NeedsChange,
-            "A pod could not be connected to one of its secondary networks.",
+            "A pod could not be connected to one of its networks.",
             "Create or correct what the message names, on the host or in the definition. The VM then starts by itself.";
         NetworkNotAttached: NeedsChange,
             "The pod has no interface on a secondary network of its VMI.",
             "Install Multus on the cluster, or correct the network, and delete the VMI: its VM gets another one.";
+        InterfaceNotInPod: NeedsChange,
+            "The pod of a running guest has not joined a network that its VM was given.",
+            "Read the events of the pod for the cause. On a cluster without a controller that adds networks to running pods, migrate the VM: the new pod joins the network.";
+        AutoMigrationDueToLiveUpdate: NotNeeded,
+            "A running guest is to move to a pod that joins the networks which its VM was given.",
+            "";
+        InterfaceNotPlugged: NeedsChange,
+            "An interface could not be plugged into the running guest, or taken from it.",
+            "Read the message for the cause. If the guest has no free PCI port, restart the VM.";
+        InterfaceNotReleased: NeedsChange,
+            "The guest does not release an interface.",
+            "Stop using the interface in the guest, or restart the VM.";
         NetworkBindingNotRegistered: NeedsChange,
             "The cluster does not have the network binding that an interface names.",
             "Ask the administrator to register it in the KubeVirt configuration (`network.binding`); the VM then starts by itself.";
@@ -1024,6 +1036,9 @@ reasons! {
         CgroupV1: NeedsChange,
             "The node uses cgroup v1, which kubelets from 1.35 on do not accept by default.",
             "Boot with `systemd.unified_cgroup_hierarchy=1`.";
+        MigrationNetworkMissing: NeedsChange,
+            "The node is not on the network for migrations that the KubeVirt configuration names, so no guest migrates from it or to it.",
+            "Check that its network attachment definition exists, and that the pod of virt-handler on the node has the interface `migration0`.";
     }
 
     Installation {

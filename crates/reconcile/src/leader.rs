@@ -1,4 +1,4 @@
-//! Leader election by a lease.
+//! Leader election by a lease, where several processes can run.
 //!
 //! **Invariants**: the work has ended before another candidate may take the lease; a holder that
 //! stops in an orderly way releases the lease, so that the next leader does not wait. Clocks are
@@ -36,15 +36,27 @@ pub struct Election {
     pub identity: String,
 }
 
-/// Runs `work` whenever we hold the lease, until stopped. The token of `work` is cancelled when
-/// the lease is lost or on `stop`; the work then has `DURATION` less `DEADLINE` to end.
+/// How a process knows that it leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leadership {
+    /// Something else keeps a second process from running, as the lock of a single host: there is no lease.
+    Sole,
+    Elected(Election),
+}
+
+/// Runs `work` whenever we lead, until stopped. The token of `work` is cancelled when the lease is lost or on
+/// `stop`; the work then has `DURATION` less `DEADLINE` to end.
 pub async fn lead<F: Future<Output = ()>>(
     client: Client,
-    election: Election,
+    leadership: Leadership,
     clock: Clock,
     stop: CancellationToken,
     mut work: impl FnMut(CancellationToken) -> F,
 ) {
+    let election = match leadership {
+        Leadership::Elected(election) => election,
+        Leadership::Sole => return work(stop.child_token()).await,
+    };
     let candidate = Candidate {
         api: Api::namespaced(client, &election.namespace),
         key: Key::new(&election.namespace, &election.name),
@@ -298,6 +310,38 @@ mod tests {
         assert_eq!(choose(Some(lease(Some("b"), "3")), at(15)), Decision::Wait);
         assert_eq!(choose(Some(lease(Some("b"), "3")), at(29)), Decision::Wait);
         assert_eq!(choose(Some(lease(Some("b"), "3")), at(30)), Decision::Take);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sole_process_leads_without_a_lease_until_it_is_stopped() {
+        let requests = Arc::new(AtomicU32::new(0));
+        let service = tower::service_fn({
+            let requests = Arc::clone(&requests);
+            move |_: http::Request<kube::client::Body>| {
+                requests.fetch_add(1, Ordering::Relaxed);
+                async { Ok::<_, Infallible>(http::Response::new(kube::client::Body::empty())) }
+            }
+        });
+        let client = Client::new(service, "default");
+        let (stop, started) = (CancellationToken::new(), AtomicU32::new(0));
+        let work = |token: CancellationToken| {
+            started.fetch_add(1, Ordering::Relaxed);
+            async move { token.cancelled().await }
+        };
+        let leading = lead(
+            client,
+            Leadership::Sole,
+            Clock::system(),
+            stop.clone(),
+            work,
+        );
+        let stopping = async {
+            sleep(DURATION * 10).await;
+            stop.cancel();
+        };
+        tokio::join!(leading, stopping);
+        assert_eq!(started.load(Ordering::Relaxed), 1);
+        assert_eq!(requests.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test(start_paused = true)]

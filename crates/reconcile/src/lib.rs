@@ -33,7 +33,7 @@ pub use controller::{ReconcileError, Reconciler, Requeue, Retry, panic_events, r
 pub use events::{EventType, Recorder, RecorderTask, recorder};
 pub use fragment::Fragment;
 pub use key::Key;
-pub use leader::{Election, lead};
+pub use leader::{Election, Leadership, lead};
 pub use queue::{Trigger, Triggers};
 pub use report::apply_reported;
 pub use store::Store;

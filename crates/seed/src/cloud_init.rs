@@ -6,7 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use launcher_channel::{FileSource, SeedFile};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The two layouts that cloud-init recognises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,25 @@ pub struct CloudInit<'a> {
     pub network_data: Option<Data<'a>>,
     /// Directories with public keys for the guest's default user.
     pub keys: &'a [String],
+    /// Devices with tags, for the config drive alone.
+    pub devices: &'a [Device],
+}
+
+/// A device on the guest's PCI bus that the user has tagged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    pub kind: DeviceKind,
+    /// Such as `0000:01:00.0`.
+    pub address: String,
+    /// Hardware address of a network interface.
+    pub mac: Option<String>,
+    pub tag: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceKind {
+    Interface,
+    HostDevice,
 }
 
 /// Why the data of a volume cannot be used.
@@ -106,7 +125,28 @@ fn meta_data(seed: &CloudInit<'_>) -> String {
         };
         meta[key] = instance_type.into();
     }
+    if seed.flavour == Flavour::ConfigDrive && !seed.devices.is_empty() {
+        meta["devices"] = seed.devices.iter().map(device).collect();
+    }
     meta.to_string()
+}
+
+/// In the form of OpenStack's metadata.
+fn device(device: &Device) -> Value {
+    let kind = match device.kind {
+        DeviceKind::Interface => "nic",
+        DeviceKind::HostDevice => "hostdev",
+    };
+    let mut described = json!({
+        "type": kind,
+        "bus": "pci",
+        "address": device.address,
+        "tags": [device.tag],
+    });
+    if let Some(mac) = &device.mac {
+        described["mac"] = mac.as_str().into();
+    }
+    described
 }
 
 fn with_keys(seed: &CloudInit<'_>, meta: String) -> FileSource {
@@ -181,6 +221,7 @@ mod tests {
             volume: "init",
             user_data: Some(Data::Base64("aGVs\nbG8=")),
             keys: &[],
+            devices: &[],
             network_data: Some(Data::Secret {
                 directory: "/secrets/init-ndata",
             }),
@@ -222,6 +263,40 @@ mod tests {
                 "openstack/latest/network_data.json"
             ]
         );
+    }
+
+    #[test]
+    fn config_drive_names_tagged_devices() {
+        let device = |kind, mac: Option<&str>| Device {
+            kind,
+            address: "0000:01:00.0".to_owned(),
+            mac: mac.map(str::to_owned),
+            tag: "red".to_owned(),
+        };
+        let devices = [
+            device(DeviceKind::Interface, Some("02:00:00:00:00:01")),
+            device(DeviceKind::HostDevice, None),
+        ];
+        for (flavour, expected) in [
+            (Flavour::NoCloud, Value::Null),
+            (
+                Flavour::ConfigDrive,
+                json!([
+                    {"type": "nic", "bus": "pci", "address": "0000:01:00.0", "mac": "02:00:00:00:00:01", "tags": ["red"]},
+                    {"type": "hostdev", "bus": "pci", "address": "0000:01:00.0", "tags": ["red"]},
+                ]),
+            ),
+        ] {
+            let files = cloud_init_files(&CloudInit {
+                devices: &devices,
+                ..seed(flavour)
+            });
+            let FileSource::Text(text) = &files.unwrap()[0].source else {
+                panic!("no text")
+            };
+            let meta: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(meta["devices"], expected);
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod directory;
 mod error;
 mod iso9660;
 
-pub use cloud_init::{CloudInit, CloudInitError, Data, Flavour, cloud_init_files};
+pub use cloud_init::{
+    CloudInit, CloudInitError, Data, Device, DeviceKind, Flavour, cloud_init_files,
+};
 pub use error::SeedError;
 pub use iso9660::iso9660;

@@ -7,7 +7,8 @@
 //! - [`hold`] ties something to a response until it was sent;
 //! - [`client`] is a small HTTPS client that expects a server name, with support for upgrades;
 //! - [`upgrade`] joins two upgraded connections;
-//! - [`unverified`] connects to servers without a known authority, for probes of containers.
+//! - [`unverified`] connects to servers without a known authority, for probes of containers and programs in
+//!   guests.
 //!
 //! Invariants: one crypto provider (aws-lc-rs), passed explicitly and never installed globally; no
 //! certificate is accepted without a check against a named authority, except in [`unverified`]; no clock is read here, except
@@ -28,7 +29,7 @@ pub use held::hold;
 pub use peer::{Peer, PeerCertificate};
 pub use pki::{Authority, Identity, Leaf, PkiError, SigningRequest, Trust, Usage, Validity};
 pub use server::{Limits, Server};
-pub use tls::{ClientCertificates, TlsError, TlsSource, TlsSwap, believes};
+pub use tls::{ClientCertificates, TlsError, TlsSource, TlsSwap, believes, believes_client};
 
 #[cfg(test)]
 mod tests;

@@ -345,3 +345,77 @@ async fn panic_ends_one_request_and_the_server_goes_on() {
     running.tasks.close();
     running.tasks.wait().await;
 }
+
+/// A server in a guest, which asks for a certificate and has one of its own that nobody knows.
+async fn server_in_a_guest(
+    known: &Authority,
+    stream: tokio::io::DuplexStream,
+) -> std::io::Result<Option<String>> {
+    let own = authority();
+    let identity = own.issue(&Leaf::server("guest", validity())).unwrap();
+    let clients = ClientCertificates::Required(known.trust());
+    let source = TlsSource::fixed(&identity, &clients).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(source.current());
+    let mut stream = acceptor.accept(stream).await?;
+    let mut text = [0; 5];
+    stream.read_exact(&mut text).await?;
+    stream.write_all(&text).await?;
+    stream.shutdown().await?;
+    let peer = stream.get_ref().1.peer_certificates();
+    let leaf = peer.and_then(<[_]>::first).and_then(PeerCertificate::parse);
+    Ok(leaf.and_then(|leaf| leaf.common_name))
+}
+
+#[tokio::test]
+async fn server_without_a_known_authority_learns_who_connects() {
+    let known = authority();
+    let name = "kubevirt.io:system:client:vsock";
+    let identity = known.issue(&Leaf::user(name, &[], validity())).unwrap();
+    let (near, far) = tokio::io::duplex(64 << 10);
+    let client = async {
+        let mut stream = unverified::connect_as(near, &identity).await.unwrap();
+        stream.write_all(b"hello").await.unwrap();
+        let mut text = Vec::new();
+        stream.read_to_end(&mut text).await.unwrap();
+        text
+    };
+    let (text, found) = tokio::join!(client, server_in_a_guest(&known, far));
+    assert_eq!(text, b"hello");
+    assert_eq!(found.unwrap().as_deref(), Some(name));
+}
+
+#[tokio::test]
+async fn certificate_of_another_authority_is_refused_by_the_server() {
+    let identity = authority()
+        .issue(&Leaf::user("a", &[], validity()))
+        .unwrap();
+    let (near, far) = tokio::io::duplex(64 << 10);
+    let known = authority();
+    let client = async {
+        // With TLS 1.3 the client learns of the refusal when it reads.
+        let mut stream = unverified::connect_as(near, &identity).await?;
+        stream.write_all(b"hello").await?;
+        stream.read_to_end(&mut Vec::new()).await
+    };
+    let (answer, found) = tokio::join!(client, server_in_a_guest(&known, far));
+    found.unwrap_err();
+    answer.unwrap_err();
+}
+
+#[test]
+fn client_is_believed_by_its_name_authority_and_time() {
+    let (known, other, now) = (authority(), authority(), Timestamp::now());
+    let identity = known.issue(&Leaf::user("a", &[], validity())).unwrap();
+    let server = known.issue(&Leaf::server("a", validity())).unwrap();
+    let late = now.checked_add(SignedDuration::from_hours(2)).unwrap();
+    for (authority, identity, name, time, expected) in [
+        (&known, &identity, "a", now, true),
+        (&known, &identity, "b", now, false),
+        (&other, &identity, "a", now, false),
+        (&known, &identity, "a", late, false),
+        (&known, &server, "a", now, false),
+    ] {
+        let believed = believes_client(&authority.trust(), identity, name, time);
+        assert_eq!(believed.unwrap(), expected, "{name} {time}");
+    }
+}

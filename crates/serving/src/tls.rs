@@ -15,7 +15,10 @@ use rustls::{
 use rustls_pki_types::{ServerName, UnixTime};
 use tokio::sync::watch;
 
-use crate::pki::{Identity, PkiError, Trust};
+use crate::{
+    peer::PeerCertificate,
+    pki::{Identity, PkiError, Trust},
+};
 
 /// Why TLS settings could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -124,11 +127,31 @@ pub fn believes(
     };
     let verifier =
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots(trust)?), provider()).build()?;
-    let seconds = u64::try_from(now.as_second()).unwrap_or_default();
-    let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
     Ok(verifier
-        .verify_server_cert(leaf, others, &name, &[], now)
+        .verify_server_cert(leaf, others, &name, &[], at(now))
         .is_ok())
+}
+
+/// Whether a server that trusts `trust` accepts `identity` at this time as the certificate of the client with this
+/// common name.
+pub fn believes_client(
+    trust: &Trust,
+    identity: &Identity,
+    common_name: &str,
+    now: Timestamp,
+) -> Result<bool, TlsError> {
+    let chain = identity.chain()?;
+    let Some((leaf, others)) = chain.split_first() else {
+        return Ok(false);
+    };
+    let named = PeerCertificate::parse(leaf).and_then(|certificate| certificate.common_name);
+    let verified = verifier(trust, Anonymous::Refused)?.verify_client_cert(leaf, others, at(now));
+    Ok(verified.is_ok() && named.as_deref() == Some(common_name))
+}
+
+fn at(time: Timestamp) -> UnixTime {
+    let seconds = u64::try_from(time.as_second()).unwrap_or_default();
+    UnixTime::since_unix_epoch(Duration::from_secs(seconds))
 }
 
 fn server_config(

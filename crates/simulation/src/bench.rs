@@ -19,7 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use jiff::SignedDuration;
 use launcher_pod::Acceleration;
-use reconcile::{Clock, Election};
+use reconcile::{Clock, Election, Leadership};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
@@ -179,11 +179,11 @@ pub async fn serve_controllers(server: &str) -> Result<()> {
         clock: Clock::system(),
         cluster: Configuration::new(NAMESPACE),
         concurrency: 8,
-        election: Election {
+        leadership: Leadership::Elected(Election {
             namespace: NAMESPACE.to_owned(),
             name: "virt-controller".to_owned(),
             identity: "bench".to_owned(),
-        },
+        }),
     };
     virt_controller::run(settings, CancellationToken::new()).await;
     Ok(())
@@ -218,6 +218,7 @@ fn start_nodes(
             behaviour: Behaviour {
                 step: Duration::ZERO,
                 has_faults: Arc::new(AtomicBool::new(false)),
+                is_alone: false,
             },
             power: power.watcher(),
             skew: SignedDuration::ZERO,

@@ -12,6 +12,7 @@ mod checks;
 mod cluster;
 mod connection;
 mod control_plane;
+mod features;
 mod guests;
 mod nodes;
 mod processes;

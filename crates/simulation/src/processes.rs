@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use jiff::{SignedDuration, Timestamp};
 use launcher_pod::Acceleration;
-use reconcile::{Clock, Election};
+use reconcile::{Clock, Election, Leadership};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -39,9 +39,16 @@ pub(crate) struct Starter {
     pub(crate) tasks: TaskTracker,
     pub(crate) random: Random,
     pub(crate) started: u32,
+    /// The version of the launcher.
+    pub(crate) launcher: u32,
 }
 
 impl Starter {
+    /// The image of the launcher.
+    pub(crate) fn image(&self) -> String {
+        format!("launcher:{}", self.launcher)
+    }
+
     pub(crate) fn start(&mut self) -> Process {
         self.started += 1;
         let random = self.random.fork();
@@ -56,18 +63,18 @@ impl Starter {
         let since = self.cluster.clock().now().duration_since(begin());
         let settings = Settings {
             client: cluster::client(&self.cluster, &connection),
-            launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
+            launcher: launcher_pod::Settings::defaults(&self.image(), Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             uploads: Uploads::Refused,
             exports: None,
             clock: Clock::starting_at(start.checked_add(since).unwrap_or(start)),
             cluster: Configuration::new(NAMESPACE),
             concurrency: 4,
-            election: Election {
+            leadership: Leadership::Elected(Election {
                 namespace: NAMESPACE.to_owned(),
                 name: "virt-controller".to_owned(),
                 identity: format!("process-{}", self.started),
-            },
+            }),
         };
         let stop = CancellationToken::new();
         let run = virt_controller::run(settings, stop.clone());

@@ -15,11 +15,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::checks;
-use crate::cluster::{Author, Cluster, Kind};
+use crate::cluster::{Author, Cluster, Id, Kind, Patch};
 use crate::control_plane::ControlPlane;
-use crate::guests::Guests;
+use crate::features::Features;
+use crate::guests::{Guests, Limits};
 use crate::nodes::{Behaviour, Node, Power};
-use crate::processes::{Process, Starter, begin};
+use crate::processes::{NAMESPACE, Process, Starter, begin};
 use crate::random::Random;
 use crate::record::Record;
 use crate::user::User;
@@ -108,6 +109,7 @@ fn changes(record: &Record, cluster: &Cluster) -> u64 {
 
 struct Scenario {
     seed: u64,
+    features: Features,
     random: Random,
     cluster: Cluster,
     guests: Guests,
@@ -120,15 +122,19 @@ struct Scenario {
 
 impl Scenario {
     fn new(seed: u64) -> Self {
-        let power = NODES.map(|name| (name, Watch::new(Power::On)));
+        let features = Features::of(seed);
+        let count = if features.one_node { 1 } else { NODES.len() };
+        let nodes = NODES.into_iter().take(count);
+        let power = nodes.map(|name| (name, Watch::new(Power::On)));
         Self {
             seed,
+            features,
             random: Random::new(seed),
             cluster: Cluster::new(Clock::starting_at(begin())),
             guests: Guests::default(),
             record: Record::new(),
             has_faults: Arc::new(AtomicBool::new(true)),
-            power: power.into(),
+            power: power.collect(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }
@@ -143,6 +149,7 @@ impl Scenario {
             tasks: self.tasks.clone(),
             random: self.random.fork(),
             started: 0,
+            launcher: 1,
         };
         let mut processes = vec![starter.start(), starter.start()];
         let mut user = User {
@@ -150,10 +157,13 @@ impl Scenario {
             guests: self.guests.clone(),
             random: self.random.fork(),
             migrations: 0,
+            features: self.features,
         };
         for _ in 0..(10 + self.random.below(15)) {
             sleep(self.random.up_to(Duration::from_secs(40))).await;
-            let did = if self.random.chance(650) {
+            let did = if self.features.updates && self.random.chance(80) {
+                update(&mut starter, &mut processes)
+            } else if self.random.chance(650) {
                 user.act()
             } else {
                 self.inject_fault(&mut starter, &mut processes).await
@@ -162,7 +172,9 @@ impl Scenario {
         }
         self.end_faults(&mut starter, &mut processes);
         user.settle();
-        let violation = self.check().await;
+        let image = starter.image();
+        let launcher = self.features.updates.then_some(image.as_str());
+        let violation = self.check(launcher).await;
         for process in processes {
             process.end().await;
         }
@@ -181,16 +193,19 @@ impl Scenario {
     }
 
     fn start_cluster(&mut self) {
-        let kind = Kind::Migration;
-        let name = format!("{}.{}", kind.facts().plural, kind.facts().group);
-        let defined = json!({"metadata": {"name": name}});
-        let author = Author::main("operator");
-        // The cluster is empty, so the name is free.
-        let _made = self
-            .cluster
-            .create(Kind::Definition, "", defined, author)
-            .is_ok();
-        for name in NODES {
+        self.define(Kind::Migration);
+        if let Some(kind) = Kind::named("MigrationPolicy")
+            && self.features.policies
+        {
+            self.define(kind);
+        }
+        if let Some(kind) = Kind::named("KubeVirt")
+            && self.features.updates
+        {
+            self.install(kind);
+        }
+        let names: Vec<&str> = self.power.keys().copied().collect();
+        for name in names {
             let skew = i64::try_from(self.random.below(1200)).unwrap_or(0) - 600;
             let node = Node {
                 name: name.to_owned(),
@@ -201,6 +216,7 @@ impl Scenario {
                 behaviour: Behaviour {
                     step: STEP,
                     has_faults: Arc::clone(&self.has_faults),
+                    is_alone: self.features.one_node,
                 },
                 power: self.power[name].watcher(),
                 skew: SignedDuration::from_secs(skew),
@@ -217,6 +233,46 @@ impl Scenario {
                 .collect(),
         };
         self.tasks.spawn(control_plane.run(self.stop.clone()));
+    }
+
+    fn define(&self, kind: Kind) {
+        let name = format!("{}.{}", kind.facts().plural, kind.facts().group);
+        let defined = json!({"metadata": {"name": name}});
+        let author = Author::main("operator");
+        // The cluster is empty, so the name is free.
+        let _made = self
+            .cluster
+            .create(Kind::Definition, "", defined, author)
+            .is_ok();
+    }
+
+    /// An installation whose guests follow updates, a few at a time.
+    fn install(&self, kind: Kind) {
+        self.define(kind);
+        let limits = Limits {
+            per_cluster: 2,
+            per_node: 1,
+        };
+        let installation = json!({
+            "metadata": {"name": "kubevirt"},
+            "spec": {
+                "workloadUpdateStrategy": {"workloadUpdateMethods": ["LiveMigrate"]},
+                "configuration": {"migrations": {
+                    "parallelMigrationsPerCluster": limits.per_cluster,
+                    "parallelOutboundMigrationsPerNode": limits.per_node,
+                }},
+            },
+        });
+        let operator = "operator";
+        let made = self
+            .cluster
+            .create(kind, NAMESPACE, installation, Author::main(operator));
+        let deployed = Patch::Merge(json!({"status": {"phase": "Deployed"}}));
+        let id = Id::new(kind, NAMESPACE, "kubevirt");
+        let complete = self.cluster.patch(&id, &deployed, Author::status(operator));
+        if made.is_ok() && complete.is_ok() {
+            self.guests.limit(limits);
+        }
     }
 
     /// Injects a fault, or ends one.
@@ -252,7 +308,8 @@ impl Scenario {
                 "the connection of a controller stalls".to_owned()
             }
             _ => {
-                let name = *self.random.pick(&NODES).unwrap_or(&NODES[0]);
+                let names: Vec<&str> = self.power.keys().copied().collect();
+                let name = *self.random.pick(&names).unwrap_or(&NODES[0]);
                 let powers = [Power::On, Power::On, Power::Unreachable, Power::Off];
                 let power = *self.random.pick(&powers).unwrap_or(&Power::On);
                 self.power[name].set(power);
@@ -280,12 +337,13 @@ impl Scenario {
         self.guests.violation().or_else(|| self.cluster.violation())
     }
 
-    async fn check(&self) -> Option<String> {
+    /// With the launcher that all guests are to have, if they follow updates.
+    async fn check(&self, launcher: Option<&str>) -> Option<String> {
         if let Some(violation) = self.violation() {
             return Some(violation);
         }
         let since = Instant::now();
-        while let Err(why) = checks::converged(&self.cluster, &self.guests) {
+        while let Err(why) = checks::converged(&self.cluster, &self.guests, launcher) {
             if since.elapsed() >= DEADLINE {
                 return Some(format!("not converged: {why}"));
             }
@@ -299,7 +357,7 @@ impl Scenario {
         if after != before {
             return Some(format!("{} writes while nothing changed", after - before));
         }
-        if let Err(why) = checks::converged(&self.cluster, &self.guests) {
+        if let Err(why) = checks::converged(&self.cluster, &self.guests, launcher) {
             return Some(format!("no longer converged: {why}"));
         }
         if let Some(violation) = self.violation() {
@@ -309,6 +367,16 @@ impl Scenario {
         let most = 60 + 6 * changes;
         (writes > most).then(|| format!("{writes} writes for {changes} changes"))
     }
+}
+
+/// Replaces all processes by such with the next version of the launcher.
+fn update(starter: &mut Starter, all: &mut Vec<Process>) -> String {
+    for process in all.drain(..) {
+        process.kill();
+    }
+    starter.launcher += 1;
+    all.extend([starter.start(), starter.start()]);
+    format!("an update to {}", starter.image())
 }
 
 #[cfg(test)]

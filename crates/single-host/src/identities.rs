@@ -39,6 +39,8 @@ pub(crate) struct Identities {
     pub(crate) kubelet: Identity,
     pub(crate) kubelet_client: Identity,
     pub(crate) handler: Identity,
+    /// Shown to servers in guests.
+    pub(crate) guest_client: Identity,
     pub(crate) virt_api: Identity,
     pub(crate) virt_api_client: Identity,
     /// When all of them are valid.
@@ -147,6 +149,7 @@ pub(crate) fn load_or_create(dir: &Path, names: &Names, now: Timestamp) -> Resul
         kubelet: servers.issue(&kubelet)?,
         kubelet_client: servers.issue(&client(embedded_node::API_SERVER, &[]))?,
         handler: servers.issue(&server(&format!("virt-handler.{}", names.node), vec![]))?,
+        guest_client: servers.issue(&client(virt_handler::VSOCK_CLIENT, &[]))?,
         virt_api: servers.issue(&server("virt-api.kubevirt.svc", vec![]))?,
         virt_api_client: servers.issue(&client("virt-api", &[]))?,
         users: users.trust(),

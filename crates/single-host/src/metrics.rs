@@ -12,6 +12,7 @@ pub fn tables() -> Vec<&'static Table> {
         &embedded_node::METRICS,
         &image_store::METRICS,
         &virt_api::METRICS,
+        &virt_controller::METRICS,
         &virt_handler::METRICS,
     ]
 }

@@ -1,5 +1,8 @@
 //! Benchmarks: streams of guests through virt-api, beside plain TCP on the same loopback in the same run.
 //!
+//! The reference is a copy: a task that copies bytes between two TCP connections, which is what virt-api does without
+//! TLS, websockets and rights. A direct connection is measured as well.
+//!
 //! Run by `cargo xtask bench streams`. A result is a line: name, tab, value, tab, unit. The user's end takes the place of
 //! the API server, and the node's end that of virt-handler: both speak TLS and websockets, as those do. The node
 //! echoes what comes on the console, and sends [`AMOUNT`] bytes on the other streams.
@@ -14,6 +17,7 @@ use std::{
     error::Error,
     fs,
     io::Write as _,
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
@@ -54,31 +58,32 @@ async fn main() -> Result<(), Box<dyn Error>> {
     running.create::<VirtualMachineInstance>(vmi).await;
     let mut out = std::io::stdout().lock();
 
-    let plain = plain_round_trip(&running).await?;
+    let echo = tcp_echo(&running).await?;
+    let copied = tcp_copy(&running, echo).await?;
+    let direct = tcp_round_trip(echo).await?;
+    let copied = tcp_round_trip(copied).await?;
     let console = console_round_trip(&running).await?;
-    ratio(&mut out, "console.round-trip", "µs", (console, plain))?;
-    let plain = median(repeated(async || plain_transfer(&running).await).await?);
-    writeln!(out, "streams.tcp.rate\t{plain:.1}\tMB/s")?;
+    let name = "streams.console.round-trip";
+    writeln!(out, "{name}\t{console:.1}\tµs")?;
+    writeln!(out, "{name}.tcp.direct\t{direct:.1}\tµs")?;
+    writeln!(out, "{name}.tcp.copied\t{copied:.1}\tµs")?;
+    writeln!(out, "{name}.ratio\t{:.3}\t", console / copied)?;
+
+    let source = tcp_source(&running).await?;
+    let copy = tcp_copy(&running, source).await?;
+    let direct = median(repeated(async || tcp_transfer(source).await).await?);
+    let copied = median(repeated(async || tcp_transfer(copy).await).await?);
+    writeln!(out, "streams.tcp.direct.rate\t{direct:.1}\tMB/s")?;
+    writeln!(out, "streams.tcp.copied.rate\t{copied:.1}\tMB/s")?;
     for (name, path) in [("port-forward", "portforward/80/tcp"), ("vnc", "vnc")] {
         let rate = median(repeated(async || transfer(&running, path).await).await?);
         writeln!(out, "streams.{name}.rate\t{rate:.1}\tMB/s")?;
-        writeln!(out, "streams.{name}.rate.ratio\t{:.3}\t", rate / plain)?;
+        writeln!(out, "streams.{name}.rate.ratio\t{:.3}\t", rate / copied)?;
     }
     let memory = idle_consoles(&running).await?;
     writeln!(out, "streams.console.idle.memory\t{memory:.1}\tKB")?;
     running.api.end().await;
     Ok(())
-}
-
-fn ratio(
-    out: &mut impl std::io::Write,
-    name: &str,
-    unit: &str,
-    (value, plain): (f64, f64),
-) -> std::io::Result<()> {
-    writeln!(out, "streams.{name}\t{value:.1}\t{unit}")?;
-    writeln!(out, "streams.{name}.tcp\t{plain:.1}\t{unit}")?;
-    writeln!(out, "streams.{name}.ratio\t{:.2}\t", value / plain)
 }
 
 /// The stand-in for virt-handler.
@@ -128,18 +133,46 @@ async fn console_round_trip(running: &Running) -> Result<f64, Box<dyn Error>> {
     Ok(median(times))
 }
 
-async fn plain_round_trip(running: &Running) -> Result<f64, Box<dyn Error>> {
+/// A server that sends each byte back.
+async fn tcp_echo(running: &Running) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
+    let (tasks, stop) = (running.api.tasks.clone(), running.api.stop.clone());
     running.api.tasks.spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let mut byte = [0];
-        while stream.read_exact(&mut byte).await.is_ok() {
-            stream.write_all(&byte).await.unwrap();
+        while let Some(Ok((mut stream, _))) = stop.run_until_cancelled(listener.accept()).await {
+            tasks.spawn(async move {
+                stream.set_nodelay(true).unwrap();
+                let mut byte = [0];
+                while stream.read_exact(&mut byte).await.is_ok() {
+                    stream.write_all(&byte).await.unwrap();
+                }
+            });
         }
     });
-    let mut stream = TcpStream::connect(address).await?;
+    Ok(address)
+}
+
+/// A server that copies between its clients and another server.
+async fn tcp_copy(running: &Running, to: SocketAddr) -> std::io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let (tasks, stop) = (running.api.tasks.clone(), running.api.stop.clone());
+    running.api.tasks.spawn(async move {
+        while let Some(Ok((mut client, _))) = stop.run_until_cancelled(listener.accept()).await {
+            tasks.spawn(async move {
+                let mut server = TcpStream::connect(to).await.unwrap();
+                client.set_nodelay(true).unwrap();
+                server.set_nodelay(true).unwrap();
+                // The end of a client is the end of its copy.
+                drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+            });
+        }
+    });
+    Ok(address)
+}
+
+async fn tcp_round_trip(to: SocketAddr) -> Result<f64, Box<dyn Error>> {
+    let mut stream = TcpStream::connect(to).await?;
     stream.set_nodelay(true)?;
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
@@ -164,17 +197,26 @@ async fn transfer(running: &Running, path: &str) -> Result<f64, Box<dyn Error>> 
     Ok(rate(received, began.elapsed()))
 }
 
-async fn plain_transfer(running: &Running) -> Result<f64, Box<dyn Error>> {
+/// A server that sends all bytes of a transfer to each client.
+async fn tcp_source(running: &Running) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
+    let (tasks, stop) = (running.api.tasks.clone(), running.api.stop.clone());
     running.api.tasks.spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let chunk = vec![1; CHUNK];
-        for _ in 0..AMOUNT.div_ceil(CHUNK) {
-            stream.write_all(&chunk).await.unwrap();
+        while let Some(Ok((mut stream, _))) = stop.run_until_cancelled(listener.accept()).await {
+            tasks.spawn(async move {
+                let chunk = vec![1; CHUNK];
+                for _ in 0..AMOUNT.div_ceil(CHUNK) {
+                    stream.write_all(&chunk).await.unwrap();
+                }
+            });
         }
     });
-    let mut stream = TcpStream::connect(address).await?;
+    Ok(address)
+}
+
+async fn tcp_transfer(from: SocketAddr) -> Result<f64, Box<dyn Error>> {
+    let mut stream = TcpStream::connect(from).await?;
     let began = Instant::now();
     let (mut received, mut chunk) = (0, vec![0; CHUNK]);
     loop {

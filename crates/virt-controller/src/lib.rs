@@ -9,7 +9,7 @@
 //! guests; `snapshot` copies the definition and disks of a VM, `restore` brings them back, `clone` makes another
 //! VM through both, `export` offers disks for download, `backup`
 //! copies the disks of a running guest to a claim, and `backup_restore` fills claims with them;
-//! `template_request` makes templates of VMs. One of several processes is active, elected by a lease.
+//! `template_request` makes templates of VMs, and `template` reports that they can be used. One of several processes is active, elected by a lease.
 //!
 //! **Invariants**: at most two writes to a VMI per start, none when nothing changed; every write
 //! is an apply under [`MANAGER`] that fails when its base has changed; the names of children follow
@@ -24,10 +24,12 @@ mod clone;
 mod container_disks;
 mod data_source;
 mod data_volume;
+mod expansion;
 mod export;
 mod gate;
 mod hotplug;
 mod merge_patch;
+mod metrics;
 mod migration;
 mod node;
 mod operation;
@@ -39,6 +41,7 @@ mod run;
 mod snapshot;
 mod storage_profile;
 mod subresources;
+mod template;
 mod template_request;
 mod tsc;
 mod view;
@@ -48,6 +51,7 @@ mod wiring;
 
 pub use cluster_view::Configuration;
 pub use export::ExportProxy;
+pub use metrics::METRICS;
 pub use run::{AccelerationPolicy, Settings, Uploads, run};
 
 /// The field manager of all writes.

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use cluster_view::Configuration;
 use kube::Client;
-use reconcile::{Clock, Election, lead, recorder};
+use reconcile::{Clock, Leadership, lead, recorder};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::wiring::Wiring;
 use crate::{
     ExportProxy, backup, clone, data_source, data_volume, export, hotplug, migration, node, pool,
-    replica_set, restore, snapshot, storage_profile, template_request, vm, vmi,
+    replica_set, restore, snapshot, storage_profile, template, template_request, vm, vmi,
 };
 
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 16] = [
+const REGISTER: [fn(&mut Wiring<'_>); 17] = [
     vm::register,
     vmi::register,
     node::register,
@@ -34,6 +34,7 @@ const REGISTER: [fn(&mut Wiring<'_>); 16] = [
     clone::register,
     export::register,
     backup::register,
+    template::register,
     template_request::register,
 ];
 
@@ -54,7 +55,7 @@ pub struct Settings {
     pub concurrency: usize,
     /// Only the leader reconciles; the other processes keep their caches current and wait. The
     /// lease is in the namespace of the installation.
-    pub election: Election,
+    pub leadership: Leadership,
 }
 
 /// How guests are accelerated.
@@ -80,10 +81,11 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
     let (recorder, recording) = recorder(settings.client.clone(), COMPONENT, settings.clock);
     tasks.spawn(recording.run(stop.clone()));
     let (client, clock) = (settings.client.clone(), settings.clock);
-    let election = settings.election.clone();
+    let leadership = settings.leadership.clone();
     let concurrency = settings.concurrency;
     let cluster = settings.cluster.clone();
     cluster.follow(&client, &tasks, &stop);
+    let configuration = cluster.clone();
     let mut wiring = Wiring::new(&settings, recorder, cluster, &tasks, &stop);
     for register in REGISTER {
         register(&mut wiring);
@@ -91,15 +93,19 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
     let controllers = Arc::new(wiring.finish());
     // The caches fill while the lease is fetched, and stay warm while another process leads.
     let work = move |token: CancellationToken| {
-        let controllers = Arc::clone(&controllers);
+        let (controllers, configuration) = (Arc::clone(&controllers), configuration.clone());
         async move {
-            let ready = token.run_until_cancelled(controllers.ready());
-            if ready.await.is_some() {
+            let ready = async {
+                controllers.ready().await;
+                // Its limits would not count, and guests would follow what they are not to.
+                configuration.ready().await;
+            };
+            if token.run_until_cancelled(ready).await.is_some() {
                 controllers.run(concurrency, token).await;
             }
         }
     };
-    lead(client, election, clock, stop.clone(), work).await;
+    lead(client, leadership, clock, stop.clone(), work).await;
     tasks.close();
     tasks.wait().await;
 }
@@ -109,7 +115,7 @@ impl std::fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("launcher", &self.launcher)
             .field("acceleration", &self.acceleration)
-            .field("election", &self.election)
+            .field("leadership", &self.leadership)
             .finish_non_exhaustive()
     }
 }

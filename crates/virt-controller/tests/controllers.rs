@@ -31,6 +31,8 @@ mod hotplug;
 mod imports;
 #[path = "controllers/instancetypes.rs"]
 mod instancetypes;
+#[path = "controllers/interfaces.rs"]
+mod interfaces;
 #[path = "controllers/interference.rs"]
 mod interference;
 #[path = "controllers/links.rs"]

@@ -5,6 +5,7 @@
 //! - `prepare` configures a pod's network and renders the guest's plan;
 //! - `volumes` prepares the guest's disks;
 //! - `streams` serves consoles, screens and verbs to `virt-api`;
+//! - `vsock` tells guests by which authorities they know virt-handler, whose certificate is [`GuestCredentials`];
 //! - [`DevicePlugins`] offers the node's devices to the kubelet;
 //! - `node` publishes the node's capabilities and virt-handler's heartbeat.
 //!
@@ -25,9 +26,11 @@ mod prepare;
 mod settings;
 mod streams;
 mod volumes;
+mod vsock;
 
 pub use self::metrics::METRICS;
 pub use capabilities::{Capabilities, CapabilitiesError, NodeFacts, Tsc};
 pub use cluster_view::Configuration;
-pub use devices::{DeviceFiles, DevicePlugins, HostDevice, PermittedDevices};
+pub use devices::{DeviceFiles, DevicePlugins, HostDevice, MediatedDevices, PermittedDevices};
 pub use settings::{HandlerError, Settings, run};
+pub use vsock::{GuestCredentials, VSOCK_CLIENT, VSOCK_GATE};

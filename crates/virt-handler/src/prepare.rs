@@ -8,6 +8,7 @@ mod error;
 mod file_servers;
 mod hooks;
 mod hotplug;
+mod interfaces;
 mod metrics;
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
@@ -39,6 +40,7 @@ use crate::{
 
 pub(crate) use self::error::PrepareError;
 pub(crate) use self::hotplug::hot_disks;
+pub(crate) use self::interfaces::{connect, disconnect};
 
 /// The kernel's name of a macvlan that a process can open.
 const MACVTAP: &str = "macvtap";
@@ -56,6 +58,8 @@ pub(crate) struct Request<'a> {
     /// Name of this node.
     pub(crate) node: &'a str,
     pub(crate) peer: Arc<Peer>,
+    /// Interfaces that a running guest does not have yet, and whose networks its pod has not joined.
+    pub(crate) left_out: BTreeSet<String>,
 }
 
 /// The result of [`prepare`].
@@ -76,13 +80,16 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         settings,
         node,
         peer,
+        left_out,
     } = request;
     let claims = Claims::of(pod);
     // What the VMI says about the pod and the guest holds for both.
-    let at_start = hotplug::at_start(vmi, pod);
+    let present = interfaces::without(vmi, &left_out);
+    let at_start = hotplug::at_start(&present, pod);
     let vmi = at_start.as_ref();
     let guest = Supported::of(vmi)?;
-    let prepare = volumes::steps(&guest, &claims)?;
+    // Before anything is changed: most errors of users are found here.
+    let untagged = volumes::steps(&guest, &claims, &[])?;
     let filesystems = file_servers::of(&guest, pod)?;
     let attached = Attached::of(pod);
     let plugins = BindingPlugin::of_pod(pod.metadata.annotations.as_ref());
@@ -99,7 +106,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     failpoints::after("virt-handler/prepare/place-capabilities");
     grant_rights(&guest, &peer)?;
     let (cpus, cells) = host_cpus(&guest, &peer)?;
-    let allocated = device_nodes::hand_over(&guest, &peer)?;
+    let allocated = device_nodes::hand_over(&guest, Arc::clone(&peer)).await?;
     let direct_io = direct_io(pods_dir, pod_uid);
     let block_size = block_size(pods_dir, pod_uid);
     let volumes = volumes::hand_over(&guest, &claims, peer, direct_io).await;
@@ -125,6 +132,12 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         facts: &facts,
     };
     let domain_xml = domain_xml::render(&input)?;
+    let tagged = domain_xml::tagged_devices(&input)?;
+    let prepare = if tagged.is_empty() {
+        untagged
+    } else {
+        volumes::steps(&guest, &claims, &tagged)?
+    };
     let bound = network.bound_interfaces();
     let bound_interfaces = bound.map(ToOwned::to_owned).collect();
     let targets = domain_xml::disk_targets(&input)?;

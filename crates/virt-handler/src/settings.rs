@@ -9,16 +9,17 @@ use kube::{Client, ResourceExt, runtime::watcher};
 use kubevirt_api::{VirtualMachineInstance, labels};
 use reconcile::{Clock, Key, Store, Triggers, panic_events, recorder, run_controller, watch};
 use serving::{HttpsClient, Server, TlsSource};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch::Receiver as WatchReceiver};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     capabilities::Capabilities,
-    guest::{ClientHandle, Guests, GuestsParts},
+    guest::{ClientHandle, Guests, GuestsParts, Reach},
     migration,
     node::{NodeReport, ReportParts},
     pods_dir::PodsDir,
     streams::{StreamsState, router},
+    vsock::{GuestCredentials, serve_guests},
 };
 
 /// Concurrent reconciles. Starting a guest is mostly waiting for its launcher.
@@ -39,6 +40,8 @@ pub struct Settings {
     /// Connects to the virt-handlers of other nodes with that certificate; `None` where there is one
     /// node only.
     pub peers: Option<HttpsClient>,
+    /// What virt-handler shows to servers in guests; `None` until it has it.
+    pub guests: WatchReceiver<Option<GuestCredentials>>,
     /// The administrator's configuration; [`run`] keeps it current.
     pub cluster: Configuration,
     pub clock: Clock,
@@ -70,6 +73,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         address,
         tls,
         peers,
+        guests: credentials,
         cluster,
         clock,
     } = settings;
@@ -85,6 +89,11 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         facts: capabilities.facts().clone(),
         kubelet_dir: pods_dir.parent().unwrap_or(&pods_dir).to_owned(),
         cluster: cluster.clone(),
+        reach: if peers.is_some() {
+            Reach::OtherNodes
+        } else {
+            Reach::OwnNode
+        },
         recorder: events.clone(),
         clock,
     });
@@ -105,11 +114,12 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         tasks: tasks.clone(),
         stop: stop.clone(),
     }));
-    let streams = router(StreamsState::new(Arc::clone(&guests)))
+    let streams = router(StreamsState::new(Arc::clone(&guests), credentials.clone()))
         .merge(migration::router(Arc::clone(&guests)));
 
     tasks.spawn(recorder_task.run(stop.clone()));
     tasks.spawn(report.run(stop.clone()));
+    tasks.spawn(serve_guests(cluster.changes(), credentials, stop.clone()));
     tasks.spawn(Server::new(listener, tls, streams).run(stop.clone()));
     tasks.spawn(watch::<VirtualMachineInstance>(
         client.clone(),

@@ -9,6 +9,8 @@ const LOG_FILTERS: &str = "LIBVIRT_LOG_FILTERS";
 const LOG_OUTPUTS: &str = "LIBVIRT_LOG_OUTPUTS";
 /// Variable of the pod: `1` for all of libvirt's log but what repeats endlessly.
 const DEBUG_LOGS: &str = "LIBVIRT_DEBUG_LOGS";
+/// Variable of the pod: directories that the other pod of a migration has, too, separated by colons.
+const SHARED_PATHS: &str = "SHARED_FILESYSTEM_PATHS";
 const DEBUG_FILTERS: &str = "3:event 3:rpc 3:remote 3:access 3:util.object 3:util.json 1:*";
 
 /// Variable of the pod.
@@ -88,6 +90,11 @@ impl Paths {
         self.cache.join("libvirt/qemu/cache/capabilities")
     }
 
+    /// What the TPMs of guests keep.
+    pub(crate) fn tpm(&self) -> PathBuf {
+        self.config.join("libvirt/qemu/swtpm")
+    }
+
     /// The launcher's record, which survives its restarts.
     pub(crate) fn record(&self) -> PathBuf {
         self.config.join("launcher/guest.json")
@@ -117,6 +124,16 @@ impl Paths {
     pub(crate) fn domain_pid(&self, domain: &str) -> PathBuf {
         self.runtime.join(format!("libvirt/qemu/run/{domain}.pid"))
     }
+}
+
+/// The directories that the other pod of a migration has, too, separated by colons.
+pub(crate) fn shared_paths() -> String {
+    std::env::var(SHARED_PATHS).unwrap_or_default()
+}
+
+/// Whether the other pod of a migration has the same directory.
+pub(crate) fn is_shared(dir: &Path) -> bool {
+    shared_paths().split(':').any(|path| Path::new(path) == dir)
 }
 
 /// The variables of libvirtd for a log with more than warnings.

@@ -9,7 +9,7 @@ use kube::{
 
 use crate::{
     cli::Connection,
-    proxy::{self, Environment},
+    proxy::{self, Environment, Proxies},
     requests::Requests,
 };
 
@@ -18,6 +18,8 @@ use crate::{
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    /// For other servers than the API server.
+    pub(crate) proxies: Proxies,
 }
 
 pub(crate) async fn connect(flags: &Connection) -> Result<Cluster> {
@@ -64,7 +66,9 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster> {
         verbosity: flags.verbosity,
     };
     let configured = flags.proxy_url.as_deref().or(proxy_of_cluster.as_deref());
-    let proxy = proxy::choose(&config.cluster_url, configured, &Environment::of_process())?;
+    let environment = Environment::of_process();
+    let proxy = proxy::choose(&config.cluster_url, configured, &environment)?;
+    let proxies = Proxies::new(configured, environment);
     // kube compares NO_PROXY with the proxy, not with the server.
     config.proxy_url = None;
     let client = if let Some(proxy) = proxy {
@@ -74,7 +78,11 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster> {
         let builder = builder.context("make a client from the kubeconfig")?;
         builder.with_layer(&requests).build()
     };
-    Ok(Cluster { client, namespace })
+    Ok(Cluster {
+        client,
+        namespace,
+        proxies,
+    })
 }
 
 /// The configuration, and the proxy that the kubeconfig has for the cluster.

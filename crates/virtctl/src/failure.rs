@@ -1,6 +1,6 @@
-//! Failures with an exit code of their own.
+//! Failures with an exit code of their own, and what to do about failures that say only what is wrong.
 
-use std::fmt;
+use std::{fmt, io};
 
 /// The command line is wrong, in a way that only the command itself can find: exit code 2, as for what
 /// clap refuses.
@@ -20,3 +20,63 @@ impl fmt::Display for Usage {
 }
 
 impl std::error::Error for Usage {}
+
+/// The whole message of the API server to a user whom it does not know.
+const UNAUTHORIZED: &str = "Unauthorized";
+
+/// The message of the API server, with what to do if it does not accept the user's credentials.
+pub(crate) fn of_server(message: &str) -> String {
+    if message == UNAUTHORIZED {
+        format!(
+            "{message}: the API server does not accept your credentials, which may have expired: log in again, or \
+             renew those of the kubeconfig"
+        )
+    } else {
+        message.to_owned()
+    }
+}
+
+/// What to do about an error of this computer.
+pub(crate) fn advice(error: &anyhow::Error) -> Option<&'static str> {
+    error.chain().find_map(|cause| {
+        let error: &io::Error = cause.downcast_ref()?;
+        match error.kind() {
+            io::ErrorKind::AddrInUse => Some("another program listens there: choose another port"),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Some("make room there, or choose another directory, and try again")
+            }
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn errors_of_this_computer_have_advice() {
+        let advised = |kind: io::ErrorKind| {
+            let failed: Result<(), _> = Err(io::Error::from(kind));
+            advice(&failed.context("listen on 127.0.0.1:1").unwrap_err())
+        };
+        for (kind, word) in [
+            (io::ErrorKind::AddrInUse, "another port"),
+            (io::ErrorKind::StorageFull, "make room"),
+            (io::ErrorKind::QuotaExceeded, "make room"),
+        ] {
+            assert!(advised(kind).unwrap().contains(word), "{kind}");
+        }
+        assert_eq!(advised(io::ErrorKind::PermissionDenied), None);
+        assert_eq!(advice(&anyhow::anyhow!("no")), None);
+    }
+
+    #[test]
+    fn expired_credentials_are_named() {
+        assert!(of_server("Unauthorized").ends_with("those of the kubeconfig"));
+        let other = "vmis.kubevirt.io \"a\" is forbidden";
+        assert_eq!(of_server(other), other);
+    }
+}

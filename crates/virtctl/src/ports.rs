@@ -1,6 +1,7 @@
-//! The arguments of `port-forward`: `type/name[/namespace]` and `[protocol/]localPort[:targetPort]`.
+//! The arguments of `port-forward`: `type/name[/namespace]` and `[protocol/]localPort[:targetPort]`; why a local port
+//! cannot be offered.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, io, str::FromStr};
 
 /// A VM or VMI.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +92,18 @@ impl FromStr for ForwardedPort {
             local,
             target,
         })
+    }
+}
+
+/// Why a local port cannot be offered.
+pub(crate) fn not_offered(address: &impl fmt::Display, error: io::Error) -> anyhow::Error {
+    let at = format!("listen on {address}");
+    if error.kind() == io::ErrorKind::AddrInUse {
+        anyhow::anyhow!(
+            "{at}: another program has this port: choose another one, or 0 for any that is free"
+        )
+    } else {
+        anyhow::Error::new(error).context(at)
     }
 }
 

@@ -1,11 +1,17 @@
 //! The only module that writes to the terminal.
 
-use std::io::{IsTerminal, Write};
+use std::{
+    io::{ErrorKind, IsTerminal, Write},
+    sync::OnceLock,
+};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::cli::ObjectOutput;
+use crate::{cli::ObjectOutput, failure::advice};
+
+/// Why a line of result could not be written; the first reason.
+static FAILED: OnceLock<String> = OnceLock::new();
 
 /// Writes data to standard output and messages to standard error. A closed pipe is not an error, because the
 /// reader has seen enough.
@@ -17,7 +23,19 @@ impl Printer {
     /// A line of result.
     pub(crate) fn line(self, text: &str) {
         let mut out = std::io::stdout().lock();
-        drop(writeln!(out, "{text}").and_then(|()| out.flush()));
+        match writeln!(out, "{text}").and_then(|()| out.flush()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                // The first reason is the one to tell.
+                drop(FAILED.set(error.to_string()));
+            }
+            _ => {}
+        }
+    }
+
+    /// Why results were lost, such as a full disk behind standard output.
+    pub(crate) fn failure(self) -> Option<anyhow::Error> {
+        let reason = FAILED.get()?;
+        Some(anyhow::anyhow!("write to standard output: {reason}"))
     }
 
     /// A text in place of all that the terminal shows.
@@ -37,7 +55,11 @@ impl Printer {
 
     /// The reason why the command failed, with its causes.
     pub(crate) fn error(self, err: &anyhow::Error) {
-        self.note(&format!("{} {err:#}", label("error:", RED)));
+        let label = label("error:", RED);
+        self.note(&match advice(err) {
+            Some(advice) => format!("{label} {err:#}: {advice}"),
+            None => format!("{label} {err:#}"),
+        });
     }
 
     /// An object.

@@ -45,6 +45,7 @@ pub fn main() -> ExitCode {
         }
         Err(err) => Err(err).context("start"),
     };
+    let ended = ended.and_then(|code| printer.failure().map_or(Ok(code), Err));
     match ended {
         Ok(code) => code,
         Err(err) => {

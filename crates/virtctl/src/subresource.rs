@@ -11,7 +11,7 @@ use tokio_tungstenite::{
     tungstenite::protocol::{CloseFrame, Role},
 };
 
-use crate::connect::Cluster;
+use crate::{connect::Cluster, failure::of_server};
 
 /// The sub-protocol of all streams.
 const PROTOCOL: &str = "plain.kubevirt.io";
@@ -140,7 +140,20 @@ async fn error_message(response: http::Response<Body>) -> String {
     let message = serde_json::from_slice(&bytes)
         .ok()
         .and_then(|status| message_of(&status));
-    message.unwrap_or_else(|| format!("{code}: {}", String::from_utf8_lossy(&bytes)))
+    let message = message.unwrap_or_else(|| format!("{code}: {}", String::from_utf8_lossy(&bytes)));
+    if code == StatusCode::UNAUTHORIZED {
+        unauthorized(&message)
+    } else {
+        message
+    }
+}
+
+/// Servers do not say what is wrong with credentials.
+fn unauthorized(message: &str) -> String {
+    format!(
+        "the server does not accept your credentials ({message}): if they have expired, get new ones, or name \
+         others with --token or --context"
+    )
 }
 
 /// The message of a `Status` and the fields that are the cause.
@@ -151,14 +164,17 @@ fn message_of(status: &serde_json::Value) -> Option<String> {
         let text = |field: &str| cause[field].as_str().unwrap_or_default();
         format!(" ({}: {})", text("field"), text("message"))
     });
-    Some([message.to_owned()].into_iter().chain(causes).collect())
+    Some([of_server(message)].into_iter().chain(causes).collect())
 }
 
 /// An API error as one message.
 pub(crate) fn plain(err: kube::Error) -> anyhow::Error {
     match err {
+        kube::Error::Api(status) if status.code == StatusCode::UNAUTHORIZED.as_u16() => {
+            anyhow::anyhow!(unauthorized(&status.message))
+        }
         kube::Error::Api(status) if !status.message.is_empty() => {
-            anyhow::anyhow!("{}", status.message)
+            anyhow::anyhow!("{}", of_server(&status.message))
         }
         err => anyhow::Error::new(err).context("call the API server"),
     }

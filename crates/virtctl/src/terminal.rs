@@ -6,10 +6,32 @@ use anyhow::{Context, Result};
 
 /// The terminal passes every key to the guest until this is dropped.
 pub(crate) struct RawMode {
+    /// `None`: standard input is no terminal.
+    #[cfg(unix)]
+    _settings: Option<Settings>,
+    #[cfg(windows)]
     entered: bool,
 }
 
 impl RawMode {
+    #[cfg(unix)]
+    pub(crate) fn enter() -> Result<Self> {
+        use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+        const FAILED: &str = "switch the terminal to raw mode";
+        let stdin = std::io::stdin();
+        if !stdin.is_terminal() {
+            return Ok(Self { _settings: None });
+        }
+        let before = tcgetattr(&stdin).context(FAILED)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&stdin, OptionalActions::Now, &raw).context(FAILED)?;
+        Ok(Self {
+            _settings: Some(Settings(Some(before))),
+        })
+    }
+
+    #[cfg(windows)]
     pub(crate) fn enter() -> Result<Self> {
         let entered = std::io::stdin().is_terminal();
         if entered {
@@ -19,6 +41,7 @@ impl RawMode {
     }
 }
 
+#[cfg(windows)]
 impl Drop for RawMode {
     fn drop(&mut self) {
         if self.entered {
@@ -26,6 +49,20 @@ impl Drop for RawMode {
             drop(crossterm::terminal::disable_raw_mode());
         }
     }
+}
+
+/// Columns and rows of the terminal.
+#[cfg(unix)]
+pub(crate) fn size() -> Result<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdin());
+    let size = size.context("read the terminal's size")?;
+    Ok((size.ws_col, size.ws_row))
+}
+
+/// Columns and rows of the terminal.
+#[cfg(windows)]
+pub(crate) fn size() -> Result<(u16, u16)> {
+    crossterm::terminal::size().context("read the terminal's size")
 }
 
 /// The settings of the terminal, which are those again when this is dropped: a program that is killed does not

@@ -1,7 +1,7 @@
 //! Downloads of exports: a signed-in page asks for a ticket, and the browser saves the file that stands behind it.
 //!
 //! Invariants: export and token are read with the rights of the user; the address comes from the export's status
-//! alone; the token is neither in an address nor in an answer; a file is passed on as it arrives and never held; an
+//! alone; the token is in no answer, and in no address except encrypted; a file is passed on as it arrives and never held; an
 //! answer about a server that cannot be reached does not tell whether there is one.
 
 use std::time::Duration;
@@ -22,12 +22,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
+    described::Described,
     headers, paths,
     relay::relayed,
     remote::{self, Failure, Tried},
     respond,
     server::Console,
-    tickets::{NoTicket, OF_NAMESPACE, OF_USER, Tickets},
+    tickets::{NoTicket, OF_NAMESPACE, OF_USER, OFTEN, Place, Tickets},
 };
 
 /// Where the page asks for a ticket.
@@ -41,6 +42,8 @@ const TOKEN_KEY: &str = "token";
 const TOKEN: HeaderName = HeaderName::from_static("x-kubevirt-export-token");
 /// The longest answer of an export server that is no file, in bytes.
 const ANSWER: usize = 4 << 10;
+/// Between a ticket and what it stands for.
+const SEPARATOR: char = '.';
 /// How long a server may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The formats that are one file, with the ends of its name.
@@ -81,10 +84,10 @@ impl Refusal {
 /// Gives the page a path from which its browser can save a file.
 pub(crate) async fn issue(
     client: &Client,
-    tickets: &Tickets<Download>,
+    issuer: (&Tickets<Download>, &Console),
     request: Request,
 ) -> Response {
-    match try_issue(client, tickets, request).await {
+    match try_issue(client, issuer, request).await {
         Ok(path) => respond::json(StatusCode::OK, &json!({"path": path})),
         Err(refusal) => refusal.response(),
     }
@@ -92,7 +95,7 @@ pub(crate) async fn issue(
 
 async fn try_issue(
     client: &Client,
-    tickets: &Tickets<Download>,
+    (tickets, console): (&Tickets<Download>, &Console),
     request: Request,
 ) -> Result<String, Refusal> {
     if *request.method() != Method::POST {
@@ -109,8 +112,25 @@ async fn try_issue(
     let download = download(client, &wanted).await?;
     let (authority, probe) = (download.authority.clone(), download.request()?);
     let user = user(client).await?;
+    let described = download.described(&user, &wanted.namespace);
     let issued = tickets.issue(&user, &wanted.namespace, download);
-    let ticket = issued.map_err(|why| match why {
+    let ticket = issued.map_err(|why| no_ticket(&why, &wanted.namespace))?;
+    // The browser shows nothing of the error that a download has, so the page gets to know it now. Only an answer to
+    // GET has the server's reason.
+    if let Err(refusal) = ask(authority.as_deref(), probe).await {
+        tickets.withdraw(&ticket);
+        return Err(refusal);
+    }
+    let sealed = console.tickets.as_ref().zip(described);
+    let sealed = sealed.and_then(|(key, described)| described.seal(key, &ticket, (console.now)()));
+    Ok(match sealed {
+        Some(sealed) => format!("{DOWNLOAD}{ticket}{SEPARATOR}{sealed}"),
+        None => format!("{DOWNLOAD}{ticket}"),
+    })
+}
+
+fn no_ticket(why: &NoTicket, namespace: &str) -> Refusal {
+    match why {
         NoTicket::User => Refusal::new(
             StatusCode::TOO_MANY_REQUESTS,
             format!(
@@ -118,11 +138,14 @@ async fn try_issue(
                  not started them"
             ),
         ),
+        NoTicket::Often => Refusal::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            format!("you have started {OFTEN} downloads within two minutes: wait a minute"),
+        ),
         NoTicket::Namespace => Refusal::new(
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
-                "{OF_NAMESPACE} files of exports in namespace {} are downloaded already; try again later",
-                wanted.namespace
+                "{OF_NAMESPACE} files of exports in namespace {namespace} are downloaded already; try again later"
             ),
         ),
         NoTicket::All => Refusal::new(
@@ -133,17 +156,49 @@ async fn try_issue(
             StatusCode::INTERNAL_SERVER_ERROR,
             "read random numbers from the operating system",
         ),
-    })?;
-    // The browser shows nothing of the error that a download has, so the page gets to know it now. Only an answer to
-    // GET has the server's reason.
-    if let Err(refusal) = ask(authority.as_deref(), probe).await {
-        drop(tickets.take(&ticket));
-        return Err(refusal);
     }
-    Ok(format!("{DOWNLOAD}{ticket}"))
+}
+
+/// The download of a ticket that a replica has issued, and its place here; `None` if it does not work.
+fn of_replica(
+    tickets: &Tickets<Download>,
+    console: &Console,
+    (ticket, sealed): (&str, &str),
+) -> Result<Option<(Download, Place)>, Refusal> {
+    let key = console.tickets.as_ref();
+    let described = key.and_then(|key| Described::open(key, (ticket, sealed), (console.now)()));
+    let Some(described) = described else {
+        return Ok(None);
+    };
+    let place = tickets.admit(ticket, &described.user, &described.namespace);
+    let place = place.map_err(|why| no_ticket(&why, &described.namespace))?;
+    Ok(Download::of(described).zip(place))
 }
 
 impl Download {
+    /// `None` if the token is no text.
+    fn described(&self, user: &str, namespace: &str) -> Option<Described> {
+        Some(Described {
+            user: user.to_owned(),
+            namespace: namespace.to_owned(),
+            url: self.url.clone(),
+            authority: self.authority.clone(),
+            token: self.token.to_str().ok()?.to_owned(),
+            name: self.name.clone(),
+        })
+    }
+
+    fn of(described: Described) -> Option<Self> {
+        let mut token = HeaderValue::try_from(described.token).ok()?;
+        token.set_sensitive(true);
+        Some(Self {
+            url: described.url,
+            authority: described.authority,
+            token,
+            name: described.name,
+        })
+    }
+
     fn request(&self) -> Result<http::Request<Body>, Refusal> {
         let request = http::Request::builder()
             .method(Method::GET)
@@ -325,7 +380,12 @@ async fn try_serve(
         let message = "a file is saved by GET";
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message));
     }
-    let Some((download, place)) = tickets.take(ticket) else {
+    let (ticket, sealed) = ticket.split_once(SEPARATOR).unwrap_or((ticket, ""));
+    let taken = match tickets.take(ticket) {
+        Some(taken) => Some(taken),
+        None => of_replica(tickets, console, (ticket, sealed))?,
+    };
+    let Some((download, place)) = taken else {
         let message = "this link was used already, or is older than a minute: press Download again";
         return Err(Refusal::new(StatusCode::NOT_FOUND, message));
     };

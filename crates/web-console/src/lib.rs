@@ -7,7 +7,8 @@
 //! - `origin` rejects requests that another site or name caused;
 //! - `paths` lists the requests that are passed to the API server, `forward` passes them;
 //! - `explain` finds why a VM does not run, `upload` passes files to the upload proxy;
-//! - `download` passes files of exports to the browser, by `tickets` that work once and a `relay` that gives up;
+//! - `download` passes files of exports to the browser, by `tickets` that work once, `described` in paths that
+//!   [`TicketKey`] lets other replicas read, and a `relay` that gives up;
 //! - [`serve`] and [`router`] run the server.
 //!
 //! **Invariants**: the server has no rights of its own: it forwards with the client it was given, which has
@@ -19,6 +20,7 @@
 
 mod access;
 pub mod assets;
+mod described;
 mod download;
 mod explain;
 mod forward;
@@ -28,6 +30,7 @@ mod paths;
 mod relay;
 mod remote;
 mod respond;
+mod seal;
 mod server;
 mod sessions;
 mod tickets;
@@ -35,5 +38,6 @@ mod upload;
 
 pub use access::Access;
 pub use origin::Hosts;
+pub use seal::TicketKey;
 pub use server::{Console, router, serve};
 pub use sessions::{Link, Sessions};

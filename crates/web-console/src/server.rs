@@ -24,6 +24,7 @@ use crate::{
     headers,
     origin::Hosts,
     paths, respond,
+    seal::TicketKey,
     tickets::Tickets,
     upload,
 };
@@ -40,8 +41,10 @@ const UPLOADS: usize = 16;
 #[derive(Clone)]
 pub struct Console {
     pub access: Access,
-    /// The time, for diagnoses.
+    /// The time, for diagnoses and tickets.
     pub now: fn() -> Timestamp,
+    /// Shared with the replicas of this server, if it has any.
+    pub tickets: Option<TicketKey>,
     /// Owns the streams that are open.
     pub tasks: TaskTracker,
     pub stop: CancellationToken,
@@ -113,7 +116,12 @@ async fn answer(State(shared): State<Shared>, request: Request) -> Response {
         return Box::pin(explain(&client, now, request.method(), subject)).await;
     }
     if path == download::TICKET {
-        return Box::pin(download::issue(&client, &shared.tickets, request)).await;
+        return Box::pin(download::issue(
+            &client,
+            (&shared.tickets, &shared.console),
+            request,
+        ))
+        .await;
     }
     if path == "/console/upload" {
         let Ok(_place) = shared.uploads.try_acquire() else {

@@ -120,6 +120,7 @@ mod tests {
             Part::Api,
             Part::Controller,
             Part::Cluster,
+            Part::Streams,
         ];
         for part in parts {
             assert!(!read(part).unwrap().is_empty(), "{part:?}");

@@ -43,6 +43,9 @@ pub(crate) fn armed_pod(prefix: &str, count: usize) -> (Bundle, PathBuf) {
 /// Covered by the test of hot-plugged disks.
 const DISKS: &str = "virt-launcher/disks/";
 
+/// Covered by the test of hot-plugged interfaces.
+const INTERFACES: &str = "virt-launcher/interfaces/";
+
 /// Covered by the test of memory dumps.
 const DUMPS: &str = "virt-launcher/dump/";
 
@@ -67,7 +70,7 @@ fn partition() -> (Vec<&'static str>, Vec<&'static str>) {
     all.filter(|name| name.starts_with(PREFIX) && !name.starts_with(AGENT))
         .filter(|name| !name.starts_with(DISKS) && !name.starts_with(DUMPS))
         .filter(|name| !name.starts_with(SAVED) && !name.starts_with(BACKUPS))
-        .filter(|name| !name.starts_with(INCREMENTS))
+        .filter(|name| !name.starts_with(INCREMENTS) && !name.starts_with(INTERFACES))
         .filter(|name| !MIGRATION.iter().any(|own| name.starts_with(own)))
         .partition(|name| name.starts_with(FILES))
 }

@@ -11,7 +11,9 @@ mod backups;
 mod disks;
 mod dumps;
 mod failpoints;
+mod flows;
 mod increments;
+mod interfaces;
 mod lifecycle;
 mod metrics;
 mod migration;
@@ -20,6 +22,7 @@ mod post_copy;
 mod probe;
 mod resize;
 mod saved;
+mod tpm;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -121,6 +124,11 @@ fn pod() -> Bundle {
 }
 
 fn pod_with(environment: &str) -> Bundle {
+    pod_sharing(environment, None)
+}
+
+/// The same with a directory that other pods have, too.
+fn pod_sharing(environment: &str, shared: Option<(&Path, &str)>) -> Bundle {
     let program = Path::new(PROGRAM);
     let programs = [
         ("virt-launcher", program),
@@ -130,6 +138,7 @@ fn pod_with(environment: &str) -> Bundle {
         programs: &programs,
         environment,
         kvm: false,
+        shared,
     };
     Bundle::start(
         &setup,

@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use launcher_channel::{
     DomainState, GuestPlan, MigrationPlan, MigrationSocket, MigrationStage, Reply, Request,
@@ -81,6 +83,16 @@ pub(crate) fn connect_when(
     held: MigrationSocket,
     open: &watch::Receiver<bool>,
 ) -> JoinSet<()> {
+    connect_counting(source, target, (held, open), &Arc::default())
+}
+
+/// The same; the connections of the guest's memory are counted.
+pub(crate) fn connect_counting(
+    source: &Bundle,
+    target: &Bundle,
+    (held, open): (MigrationSocket, &watch::Receiver<bool>),
+    of_memory: &Arc<AtomicUsize>,
+) -> JoinSet<()> {
     let mut proxies = JoinSet::new();
     for socket in MigrationSocket::ALL {
         let in_pod = |pod: &Bundle, path: String| {
@@ -91,10 +103,13 @@ pub(crate) fn connect_when(
         drop(fs::remove_file(&from));
         let listener = UnixListener::bind(&from).unwrap();
         fs::set_permissions(&from, fs::Permissions::from_mode(0o666)).unwrap();
-        let open = open.clone();
+        let (open, of_memory) = (open.clone(), Arc::clone(of_memory));
         proxies.spawn(async move {
             let mut flows = JoinSet::new();
             while let Ok((mut near, _)) = listener.accept().await {
+                if socket == MigrationSocket::Memory {
+                    of_memory.fetch_add(1, Ordering::Relaxed);
+                }
                 let (to, mut open) = (to.clone(), open.clone());
                 flows.spawn(async move {
                     if held == socket && open.wait_for(|is_open| *is_open).await.is_err() {

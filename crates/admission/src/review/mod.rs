@@ -191,7 +191,16 @@ impl RequestContext<'_> {
         if operation == Operation::Update {
             return Ok(self.preserve_status());
         }
-        let before: VirtualMachineInstance = self.object("object")?;
+        let mut before: VirtualMachineInstance = self.object("object")?;
+        let mut base = self.request["object"].clone();
+        if self.caller().requester() != Requester::Component {
+            // The kind has no status subresource that would drop it. A user who chose the first status could, among
+            // others, name the node, the pods and the migration of the guest.
+            before.status = None;
+            if let Some(object) = base.as_object_mut() {
+                object.remove("status");
+            }
+        }
         let mut after = before.clone();
         let warnings = match presets::apply(&mut after, &self.related.presets) {
             Ok(warnings) => warnings,
@@ -201,7 +210,7 @@ impl RequestContext<'_> {
             match defaults::vmi::set(&mut after, self.config, self.env) {
                 Ok(()) => Outcome {
                     warnings,
-                    ..self.patch(&before, &after)
+                    ..self.patch_from(base, &before, &after)
                 },
                 Err(violations) => violations.into(),
             },
@@ -298,10 +307,14 @@ impl RequestContext<'_> {
     }
 
     fn patch<T: Serialize>(&self, before: &T, after: &T) -> Outcome {
+        self.patch_from(self.request["object"].clone(), before, after)
+    }
+
+    /// The patch that makes the request's object what `changed` is with the changes from `before` to `after`.
+    fn patch_from<T: Serialize>(&self, mut changed: Value, before: &T, after: &T) -> Outcome {
         let [before, after] =
             [before, after].map(|object| serde_json::to_value(object).unwrap_or_default());
         let raw = &self.request["object"];
-        let mut changed = raw.clone();
         carry_over(&mut changed, &before, &after);
         write_fractions_as_text(&mut changed, &after);
         // The types serialize the storage version; the request may use an older one.

@@ -14,16 +14,21 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{TestNamespace, memory_dump::files_of};
+use crate::{TestNamespace, memory_dump::files_of, transcripts::debian::checks_transcripts};
 
 /// Guests of other tests boot at the same time.
 const BOOT: Duration = Duration::from_mins(8);
-const GATES: [&str; 2] = ["EnableVirtioFsStorageVolumes", "DownwardMetrics"];
+const GATES: [&str; 4] = [
+    "EnableVirtioFsStorageVolumes",
+    "DownwardMetrics",
+    "Template",
+    "ObjectGraph",
+];
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/vm-debian.yaml");
 
 /// The test's namespace, and files on this computer.
-struct Desk {
-    test: TestNamespace,
+pub(crate) struct Desk {
+    pub(crate) test: TestNamespace,
     files: TempDir,
 }
 
@@ -39,7 +44,7 @@ impl Desk {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.files.path().join(name)
     }
 
@@ -146,6 +151,7 @@ async fn vm(test: &TestNamespace) -> Value {
     }
     let devices = &mut spec["domain"]["devices"];
     devices["downwardMetrics"] = json!({});
+    devices["clientPassthrough"] = json!({});
     devices["filesystems"] = json!([
         {"name": "settings", "virtiofs": {}}, {"name": "files", "virtiofs": {}},
     ]);
@@ -205,6 +211,7 @@ async fn debian_guest_has_all_that_users_log_in_for() {
     checks_metrics(&desk).await;
     checks_probes(&desk).await;
     checks_credentials(&desk).await;
+    Box::pin(checks_transcripts(&desk)).await;
     println!("done after {:?}", began.elapsed());
     drop(gates);
 }

@@ -1,6 +1,6 @@
 //! Guests on secondary networks of the host.
 
-use e2e::{Console, Environment as _, VmManifest, tiny_vm, wait_for};
+use e2e::{Console, Environment as _, VmManifest, later_answer, tiny_vm, wait_for};
 use serde_json::{Value, json};
 
 use crate::{TestNamespace, test_namespace};
@@ -192,4 +192,112 @@ async fn guests_with_a_binding_of_the_administrator_start_once_it_is_registered(
     set_link(&test, "first", "up").await;
     sees_carrier(&mut consoles[0], 1).await;
     consoles[0].pings("10.99.0.2").await;
+}
+
+/// Changes the VM's template by a JSON patch.
+async fn change(test: &TestNamespace, name: &str, patch: &Value) {
+    let patch = patch.to_string();
+    let patched = test
+        .kubectl(&["patch", "vm", name, "--type=json", "--patch", &patch])
+        .await;
+    patched.success();
+}
+
+/// Gives the VM's template an interface on the secondary network.
+async fn add_lan(test: &TestNamespace, name: &str) {
+    let interface = json!({"name": NETWORK, "bridge": {}, "macAddress": MAC});
+    let network = json!({"name": NETWORK, "multus": {"networkName": NETWORK}});
+    let interfaces = "/spec/template/spec/domain/devices/interfaces/-";
+    let patch = json!([
+        {"op": "add", "path": interfaces, "value": interface},
+        {"op": "add", "path": "/spec/template/spec/networks/-", "value": network},
+    ]);
+    change(test, name, &patch).await;
+}
+
+fn shown<'a>(vmi: &'a Value, name: &str) -> Option<&'a Value> {
+    let all = vmi["status"]["interfaces"].as_array()?;
+    all.iter().find(|one| one["name"] == name)
+}
+
+fn has_lan(spec: &Value) -> bool {
+    let interfaces = spec["domain"]["devices"]["interfaces"].as_array();
+    let networks = spec["networks"].as_array();
+    let mut all = interfaces.into_iter().chain(networks).flatten();
+    all.any(|one| one["name"] == NETWORK)
+}
+
+#[tokio::test]
+async fn running_guest_gets_and_loses_an_interface() {
+    let test = test_namespace().await;
+    let manifest = tiny_vm("grows")
+        .device("interfaces", json!([{"name": "default", "masquerade": {}}]))
+        .spec("networks", json!([{"name": "default", "pod": {}}]));
+    test.apply(&manifest).await;
+    let vmi = test.wait_vmi_phase("grows", "Running").await;
+    let uid = vmi["metadata"]["uid"].clone();
+    let mut console = test.shell("grows").await;
+
+    // It waits for the definition of the network.
+    add_lan(&test, "grows").await;
+    let is_pending = |vm: &Value| {
+        let all = vm["status"]["conditions"].as_array();
+        all.into_iter().flatten().any(|one| {
+            let message = one["message"].as_str().unwrap_or_default();
+            one["type"] == "ChangePending" && message.contains("NetworkAttachmentDefinition lan")
+        })
+    };
+    wait_for(&test.vms(), "grows", "a pending change", is_pending).await;
+    let bridge = format!("lan{}", test.environment.port());
+    let config = json!({
+        "cniVersion": "1.0.0", "name": "lan", "type": "bridge", "bridge": bridge,
+        "ipam": {"type": "host-local", "subnet": "10.88.0.0/24"},
+    });
+    define(&test, &config).await;
+
+    for round in 0..2 {
+        let came = |vmi: &Value| {
+            shown(vmi, NETWORK).is_some_and(|lan| lan["infoSource"] == "domain, multus-status")
+        };
+        let vmi = wait_for(&test.vmis(), "grows", "the interface", came).await;
+        assert_eq!(shown(&vmi, NETWORK).expect("it came")["mac"], MAC);
+        let wait = "until [ -e /sys/class/net/eth1/address ]; do sleep 1; done; \
+                    cat /sys/class/net/eth1/address";
+        assert_eq!(console.shell(wait).await.trim(), MAC, "round {round}");
+        let address = address_on_lan(&mut console).await;
+        assert!(address.starts_with("10.88.0."), "{address}");
+        // The first network still works.
+        let gateway = test.environment.gateway();
+        console.pings(&gateway).await;
+
+        if round == 0 {
+            // A guest that does not run does not release anything.
+            test.virtctl(&["pause", "vmi", "grows"]).await.success();
+        }
+        let path = "/spec/template/spec/domain/devices/interfaces/1/state";
+        let absent = json!([{"op": "add", "path": path, "value": "absent"}]);
+        change(&test, "grows", &absent).await;
+        if round == 0 {
+            let is_explained = |vmi: &Value| {
+                let all = vmi["status"]["conditions"].as_array();
+                let mut all = all.into_iter().flatten();
+                all.any(|one| one["reason"] == "InterfaceNotReleased")
+            };
+            wait_for(&test.vmis(), "grows", "InterfaceNotReleased", is_explained).await;
+            // The first cause is that the guest is paused.
+            let held = later_answer("interface-not-plugged", "interface lan", "edit vm grows");
+            test.why_answers("grows", held).await;
+            test.virtctl(&["unpause", "vmi", "grows"]).await.success();
+        }
+        let left = |vmi: &Value| shown(vmi, NETWORK).is_none() && !has_lan(&vmi["spec"]);
+        let vmi = wait_for(&test.vmis(), "grows", "no interface", left).await;
+        assert_eq!(vmi["metadata"]["uid"], uid, "the same guest");
+        let dropped = |vm: &Value| !has_lan(&vm["spec"]["template"]["spec"]);
+        wait_for(&test.vms(), "grows", "the template without it", dropped).await;
+        let gone = console.shell("ls /sys/class/net/eth1 2>&1").await;
+        assert!(gone.contains("No such file"), "round {round}: {gone}");
+        if round == 0 {
+            add_lan(&test, "grows").await;
+        }
+    }
 }

@@ -13,6 +13,7 @@ pub(crate) mod budgets;
 pub(crate) mod data;
 pub(crate) mod definitions;
 pub(crate) mod events;
+pub(crate) mod limits;
 pub(crate) mod namespaces;
 pub(crate) mod pods;
 pub(crate) mod policies;

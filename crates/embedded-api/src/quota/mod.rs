@@ -11,7 +11,7 @@ use quantity::Amount;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use self::usage::Usage;
+pub(crate) use self::usage::{Usage, amounts, containers, pod_amounts};
 use crate::{
     api::Api,
     error::ApiError,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::store::Collection;
 
 /// Amounts by resource name as in quotas.
-pub(super) type Usage = BTreeMap<String, Amount>;
+pub(crate) type Usage = BTreeMap<String, Amount>;
 
 /// Kinds of the core group that are also counted by their plain names.
 const PLAIN: [&str; 6] = [
@@ -134,7 +134,7 @@ fn is_basic(name: &str) -> bool {
 }
 
 /// The sum of all containers, or the largest sum of an init container and the sidecars before it.
-fn pod_amounts(pod: &Value, part: &str) -> Usage {
+pub(crate) fn pod_amounts(pod: &Value, part: &str) -> Usage {
     let stays = |container: &&Value| container["restartPolicy"] == "Always";
     let own = |container: &Value| amounts(&container["resources"][part]);
     let mut sum = Usage::new();
@@ -159,7 +159,7 @@ fn pod_amounts(pod: &Value, part: &str) -> Usage {
     sum
 }
 
-fn amounts(list: &Value) -> Usage {
+pub(crate) fn amounts(list: &Value) -> Usage {
     let list = list.as_object().into_iter().flatten();
     list.filter_map(|(name, amount)| {
         Some((name.clone(), Amount::parse_text(amount.as_str()?).ok()?))
@@ -167,7 +167,7 @@ fn amounts(list: &Value) -> Usage {
     .collect()
 }
 
-fn containers<'a>(pod: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+pub(crate) fn containers<'a>(pod: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
     pod["spec"][list].as_array().into_iter().flatten()
 }
 

@@ -19,6 +19,10 @@ pub enum StoreError {
     DiskFull,
     #[error("write: the file system that holds the database is read-only")]
     ReadOnly,
+    #[error(
+        "write: the write-ahead log of the database is full, as another process reads an old state of it"
+    )]
+    LogFull,
     #[error("use database")]
     Sqlite(#[source] rusqlite::Error),
     #[error("use object")]
@@ -62,11 +66,13 @@ impl StoreError {
             Self::Future { .. } => Reason::FutureRevision,
             Self::DiskFull => Reason::DiskFull,
             Self::Corrupt { .. } => Reason::DatabaseCorrupt,
-            Self::Sqlite(_) | Self::ReadOnly | Self::File { .. } | Self::Empty { .. } => {
-                Reason::DatabaseFailed
-            }
+            Self::Sqlite(_)
+            | Self::ReadOnly
+            | Self::LogFull
+            | Self::File { .. }
+            | Self::Empty { .. }
+            | Self::Panicked(_) => Reason::DatabaseFailed,
             Self::Json(_) => Reason::BadObject,
-            Self::Panicked(_) => Reason::DatabaseFailed,
             Self::TooNew { .. } => Reason::DatabaseTooNew,
             Self::Stopped | Self::Cancelled(_) => Reason::Cancelled,
         }

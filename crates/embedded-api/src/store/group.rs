@@ -99,7 +99,9 @@ impl Drop for Duty {
 }
 
 fn commit(store: &Store, mut group: Vec<Write>) {
-    let mut db = store.connections.writer();
+    let Ok(mut db) = store.connections.writer() else {
+        return refuse(store, group);
+    };
     match log::commit(&mut db, &mut group) {
         Ok(outcomes) => {
             for (write, outcome) in group.into_iter().zip(outcomes) {
@@ -112,6 +114,13 @@ fn commit(store: &Store, mut group: Vec<Write>) {
             }
         }
         Err(_) => alone(store, &mut db, group),
+    }
+}
+
+/// The log has no place for a commit.
+fn refuse(store: &Store, group: Vec<Write>) {
+    for write in group {
+        answer(store, write, Err(StoreError::LogFull));
     }
 }
 

@@ -176,7 +176,7 @@ mod tests {
             let object = serde_json::json!({"metadata": {}, "data": {"k": "x".repeat(2000)}});
             store.create(&key, object).await.unwrap();
         }
-        let writer = store.connections.writer();
+        let writer = store.connections.writer().unwrap();
         let move_log = writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         move_log.unwrap();
         drop(writer);

@@ -5,6 +5,7 @@
 //! published in the order of revisions and only after the commit is on disk; writes that wait share
 //! a commit (`group`). Out of scope: kinds, schemas, HTTP.
 
+mod checkpoint;
 mod connection;
 mod copy;
 mod error;
@@ -93,20 +94,24 @@ impl Store {
     pub(crate) fn copy_to(&self, target: &Path) -> Result<Contents, StoreError> {
         match self.connections.path() {
             Some(path) => back_up(path, target),
-            None => copy::copy(&self.connections.writer(), target),
+            None => {
+                let db = self.connections.writer()?;
+                copy::copy(&db, target)
+            }
         }
     }
 
     /// The contents of a database in memory. Blocks.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        let mut writer = self.connections.writer();
+        let mut writer = self.connections.writer()?;
         let bytes = writer.serialize(rusqlite::MAIN_DB)?;
         Ok(Snapshot(Arc::from(&*bytes)))
     }
 
     /// Counts for the metrics.
     pub(crate) async fn statistics(&self) -> Result<Statistics, StoreError> {
-        self.read(query::statistics).await
+        let log_pages = self.connections.log_pages();
+        self.read(move |db| query::statistics(db, log_pages)).await
     }
 
     /// The latest revision.
@@ -250,7 +255,11 @@ impl Store {
         change: impl FnOnce(&mut rusqlite::Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let connections = Arc::clone(&self.connections);
-        tokio::task::spawn_blocking(move || change(&mut connections.writer())).await?
+        tokio::task::spawn_blocking(move || {
+            let mut writer = connections.writer()?;
+            change(&mut writer)
+        })
+        .await?
     }
 
     async fn read<T: Send + 'static>(

@@ -37,11 +37,13 @@ pub(crate) struct Statistics {
     /// The log starts after this revision.
     pub(crate) compacted: u64,
     pub(crate) bytes: u64,
+    /// What is in the write-ahead log, without its small headers.
+    pub(crate) log_bytes: u64,
     /// Number of objects, by resource.
     pub(crate) objects: Vec<(Collection, u64)>,
 }
 
-pub(super) fn statistics(db: &Connection) -> Result<Statistics, StoreError> {
+pub(super) fn statistics(db: &Connection, log_pages: u32) -> Result<Statistics, StoreError> {
     // Reads only the index of the primary key.
     let mut query =
         db.prepare_cached("SELECT grp, plural, COUNT(*) FROM objects GROUP BY grp, plural")?;
@@ -55,6 +57,7 @@ pub(super) fn statistics(db: &Connection) -> Result<Statistics, StoreError> {
         revision: log::revision(db)?,
         compacted: log::counter(db, "compacted")?,
         bytes: pages.saturating_mul(page_size),
+        log_bytes: u64::from(log_pages).saturating_mul(page_size),
         objects: rows.collect::<Result<_, _>>()?,
     })
 }

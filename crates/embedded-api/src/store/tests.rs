@@ -351,6 +351,7 @@ async fn full_disk_is_one_clear_error() {
     store
         .connections
         .writer()
+        .unwrap()
         .pragma_update(None, "max_page_count", 20)
         .unwrap();
     let big = json!({"metadata": {}, "data": "x".repeat(200_000)});
@@ -372,7 +373,7 @@ async fn read_only_disk_is_one_clear_error() {
     let key = things().key("", "a");
     store.create(&key, thing("a")).await.unwrap();
     let read_only = |is: bool| {
-        let writer = store.connections.writer();
+        let writer = store.connections.writer().unwrap();
         writer.pragma_update(None, "query_only", is).unwrap();
     };
     read_only(true);
@@ -402,4 +403,39 @@ async fn copy_of_a_database_in_memory_continues_on_its_own() {
     assert!(copy.get(&added).await.unwrap().is_some());
     assert!(original.get(&added).await.unwrap().is_none());
     assert_eq!(original.revision().await.unwrap(), revision);
+}
+
+#[test]
+fn short_reads_do_not_wait_for_long_ones() {
+    use super::connection::READERS;
+
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::File(folder.path().join("api.db"));
+    let connections = connection::Connections::open(&database).unwrap();
+    let long = std::sync::Barrier::new(READERS);
+    std::thread::scope(|threads| {
+        // All but one are in a long read until the short one is there: they meet.
+        for _ in 1..READERS {
+            threads.spawn(|| {
+                let read = connections.read(|db| {
+                    long.wait();
+                    log::revision(db)
+                });
+                read.unwrap();
+            });
+        }
+        let short = connections.read(log::revision);
+        assert_eq!(short.unwrap(), 1);
+        long.wait();
+    });
+    // More reads than readers take turns, and a reader whose read panicked is there again.
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        connections.read::<()>(|_| panic!("a bug"))
+    }));
+    assert!(panicked.is_err());
+    std::thread::scope(|threads| {
+        for _ in 0..4 * READERS {
+            threads.spawn(|| assert_eq!(connections.read(log::revision).unwrap(), 1));
+        }
+    });
 }

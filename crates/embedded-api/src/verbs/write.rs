@@ -1,4 +1,4 @@
-//! The steps of every write: defaults, webhooks, validation, Pod Security, field ownership, store.
+//! The steps of every write: defaults, webhooks, validation, limits, Pod Security, field ownership, store.
 //!
 //! Invariant: an object is stored only in exactly the form that was validated.
 
@@ -19,7 +19,7 @@ use crate::{
     api::Api,
     conversion,
     error::ApiError,
-    plugins, pod_security, quota, services,
+    limits, plugins, pod_security, quota, services,
     store::{Store, StoreError},
 };
 
@@ -71,6 +71,9 @@ pub(crate) async fn create(
     };
     prepare::accept(api, call, &mut object);
     if let Err(error) = prepare::validate(api, call, None, &object) {
+        return Err(error.with_warnings(warnings));
+    }
+    if let Err(error) = limits::admit(api, call, None, &object).await {
         return Err(error.with_warnings(warnings));
     }
     if let Err(error) = pod_security::admit(api, call, None, &object, &mut warnings).await {
@@ -151,6 +154,9 @@ pub(crate) async fn update(
         return Err(error.with_warnings(warnings));
     }
     let old = Some(&live.object);
+    if let Err(error) = limits::admit(api, call, old, &object).await {
+        return Err(error.with_warnings(warnings));
+    }
     if let Err(error) = pod_security::admit(api, call, old, &object, &mut warnings).await {
         return Err(error.with_warnings(warnings));
     }

@@ -9,6 +9,7 @@ mod fairness;
 mod fairness_across_servers;
 mod garbage;
 mod kinds;
+mod limits;
 mod metrics;
 mod objects;
 mod other_servers;

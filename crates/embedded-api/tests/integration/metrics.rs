@@ -42,6 +42,7 @@ async fn requests_watches_and_objects_are_counted() {
         "ferrovirt_embedded_api_watchers{resource=\"configmaps\"} ",
         "ferrovirt_embedded_api_objects{resource=\"configmaps\"} ",
         "ferrovirt_embedded_api_database_bytes ",
+        "ferrovirt_embedded_api_log_bytes ",
         "process_resident_memory_bytes ",
     ] {
         assert!(text.contains(line), "{line}\n{text}");

@@ -211,9 +211,11 @@ fn split(name: &str, own: &str) -> (String, String) {
 
 /// The value of the annotation that reports the networks; `None` for a pod on the pod network alone.
 pub(crate) fn report(pod_ips: &[IpAddr], joined: &[Joined]) -> Option<String> {
-    if joined.is_empty() {
-        return None;
-    }
+    (!joined.is_empty()).then(|| list(pod_ips, joined))
+}
+
+/// The report of a pod whose networks have changed: it may have had others.
+pub(crate) fn list(pod_ips: &[IpAddr], joined: &[Joined]) -> String {
     let has_default = joined.iter().any(|one| one.interface == DEFAULT_INTERFACE);
     let on_pod_network = json!({
         "name": POD_NETWORK, "interface": DEFAULT_INTERFACE, "ips": pod_ips, "default": true, "dns": {},
@@ -234,7 +236,35 @@ pub(crate) fn report(pod_ips: &[IpAddr], joined: &[Joined]) -> Option<String> {
         }
         network
     }));
-    Some(Value::from(all).to_string())
+    Value::from(all).to_string()
+}
+
+/// What a running pod has to do to have the networks that it names.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes<'a> {
+    pub(crate) leave: Vec<&'a Joined>,
+    pub(crate) join: Vec<&'a Selection>,
+}
+
+/// From the networks that the pod has to those that it names. The network in place of the pod network stays: the
+/// pod's address is on it. An interface whose network is another one now is removed first.
+pub(crate) fn changes<'a>(joined: &'a [Joined], wanted: &'a Networks) -> Changes<'a> {
+    let is_same = |one: &Joined, other: &Selection| {
+        one.interface == other.interface && one.network == other.full_name()
+    };
+    let is_wanted = |one: &&Joined| wanted.secondary.iter().any(|other| is_same(one, other));
+    let own = joined
+        .iter()
+        .filter(|one| one.interface != DEFAULT_INTERFACE);
+    let is_joined = |other: &&Selection| joined.iter().any(|one| is_same(one, other));
+    Changes {
+        leave: own.filter(|one| !is_wanted(one)).collect(),
+        join: wanted
+            .secondary
+            .iter()
+            .filter(|one| !is_joined(one))
+            .collect(),
+    }
 }
 
 #[cfg(test)]
@@ -340,6 +370,33 @@ mod tests {
             assert_eq!(failure.reason, reason, "{text}");
             assert!(failure.message.contains(named), "{}", failure.message);
         }
+    }
+
+    #[test]
+    fn running_pod_leaves_and_joins_networks_by_interface() {
+        let joined = |network: &str, interface: &str| Joined {
+            network: network.to_owned(),
+            interface: interface.to_owned(),
+            mac: String::new(),
+            ips: Vec::new(),
+        };
+        let check = |before: &[Joined], text: &str, expected: (&[&str], &[&str])| {
+            let wanted = Networks::of(&with_networks(text)).unwrap();
+            let found = changes(before, &wanted);
+            let leave: Vec<_> = found.leave.iter().map(|one| &*one.interface).collect();
+            let join: Vec<_> = found.join.iter().map(|one| &*one.interface).collect();
+            assert_eq!((&*leave, &*join), expected, "{text}");
+        };
+        let has = [joined("ns/a", "x0"), joined("default/d", "eth0")];
+        check(&has, "a@x0", (&[], &[]));
+        check(&has, "a@x0,b@x1", (&[], &["x1"]));
+        check(&has, "", (&["x0"], &[]));
+        check(&has, "b@x0", (&["x0"], &["x0"]));
+        check(&[], "a@x0", (&[], &["x0"]));
+        let ips = ["10.244.0.5".parse().unwrap()];
+        let empty: Value = serde_json::from_str(&list(&ips, &[])).unwrap();
+        assert_eq!(empty[0]["interface"], "eth0");
+        assert_eq!(empty.as_array().map(Vec::len), Some(1));
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub(crate) struct Observed {
     /// The update of the volumes' contents.
     pub(crate) refresh: Stage,
     pub(crate) network: Stage,
+    /// The comparison of the networks of the running pod with those that it names.
+    pub(crate) networks: Stage,
     pub(crate) containers: Vec<ObservedContainer>,
     /// No container may run again: the pod failed or finished earlier.
     pub(crate) over: bool,
@@ -85,6 +87,7 @@ pub(crate) enum Step {
     MakeSandbox,
     PrepareVolumes,
     JoinNetwork,
+    UpdateNetworks,
     Pull(usize),
     Start(usize),
     Stop,
@@ -130,6 +133,10 @@ fn advance(observed: &Observed) -> Vec<Step> {
     }
     if observed.sandbox == Stage::Done && observed.network == Stage::Todo {
         steps.push(Step::JoinNetwork);
+    }
+    let has_joined = observed.sandbox == Stage::Done && observed.network == Stage::Done;
+    if has_joined && observed.networks == Stage::Todo {
+        steps.push(Step::UpdateNetworks);
     }
     let pull = |(index, one): (usize, &ObservedContainer)| {
         (one.run == Run::Absent && one.image == Stage::Todo).then_some(Step::Pull(index))
@@ -196,6 +203,7 @@ fn end_processes(observed: &Observed, goal: Remains) -> Vec<Step> {
         observed.sandbox,
         observed.volumes,
         observed.network,
+        observed.networks,
         observed.tear_down,
     ];
     if busy.contains(&Stage::Busy)
@@ -254,6 +262,7 @@ mod tests {
             volumes: Stage::Done,
             refresh: Stage::Done,
             network: Stage::Done,
+            networks: Stage::Done,
             containers,
             over: false,
             stop: Stage::Todo,
@@ -292,6 +301,24 @@ mod tests {
         }
         observed.network = Stage::Done;
         assert_eq!(plan(&observed), [Step::Start(0)]);
+    }
+
+    #[test]
+    fn networks_of_a_running_pod_are_compared_once_it_has_joined() {
+        let mut observed = ready(vec![main(Run::Running)]);
+        observed.networks = Stage::Todo;
+        assert_eq!(plan(&observed), [Step::UpdateNetworks]);
+        for stage in [Stage::Busy, Stage::Waiting] {
+            observed.networks = stage;
+            assert_eq!(plan(&observed), []);
+        }
+        observed.networks = Stage::Todo;
+        observed.network = Stage::Busy;
+        assert_eq!(plan(&observed), []);
+        // What is being made is not removed.
+        let mut ended = ready(vec![main(Run::Succeeded)]);
+        ended.networks = Stage::Busy;
+        assert_eq!(plan(&ended), []);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! to the API server; an unpublished one holds no user data. The record is on disk before the data
 //! is made, so data without a readable record is user data of which the record was damaged: it is
 //! never taken for unpublished. A volume is renamed before it is removed, so that a partly removed
-//! one is never used. Space reserved by volumes counts as used before it is written.
+//! one is never used. Space reserved by volumes counts as used before it is written. A directory is limited to its
+//! capacity before it is published, where the file system enforces that.
 
 use std::{
     fs::{self, File},
@@ -15,7 +16,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{copy, loop_device};
+use super::{capacity, copy, loop_device, project};
 
 const RECORD: &str = "volume.json";
 const GONE: &str = ".gone";
@@ -133,6 +134,17 @@ fn remove_draft(draft: &Path) -> io::Result<()> {
     }
 }
 
+/// What keeps a volume from taking more than its capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// It is one file of that size.
+    Size,
+    /// The file system of the host.
+    Quota,
+    /// Nothing: what takes more is reported.
+    Nothing,
+}
+
 /// All volumes of one node.
 #[derive(Debug, Clone)]
 pub(crate) struct Backing {
@@ -163,7 +175,7 @@ impl Backing {
         mode: Mode,
         bytes: u64,
         origin: Option<&Origin>,
-    ) -> Result<(), BackingError> {
+    ) -> Result<Bound, BackingError> {
         let failed = |source| BackingError::Make {
             dir: self.dir.join(name),
             source,
@@ -174,7 +186,25 @@ impl Backing {
         }
         self.fill(name, mode, bytes)
             .and_then(|()| durable_file::sync_directory(&self.dir.join(name)))
-            .map_err(failed)
+            .map_err(failed)?;
+        Ok(match mode {
+            Mode::Filesystem => self.limit(name, bytes),
+            Mode::Block => Bound::Size,
+        })
+    }
+
+    /// Limits a directory that nobody uses to its capacity.
+    fn limit(&self, name: &str, bytes: u64) -> Bound {
+        let limit = capacity::limit(bytes);
+        match project::limit(&self.path(name, Mode::Filesystem), limit) {
+            Ok(true) => Bound::Quota,
+            Ok(false) => Bound::Nothing,
+            Err(error) => {
+                // As on a file system without quotas, which is better than no volume.
+                tracing::warn!(%error, volume = name, "volume cannot be limited to its capacity");
+                Bound::Nothing
+            }
+        }
     }
 
     /// Reserves the space, for one volume at a time, so that the check counts all reservations.
@@ -302,13 +332,13 @@ impl Backing {
         }
         let gone = self.dir.join(format!("{name}{GONE}"));
         if gone.exists() {
-            fs::remove_dir_all(&gone)?;
+            remove_gone(&gone)?;
         }
         match fs::rename(dir, &gone) {
             Ok(()) => {
                 durable_file::sync_directory(&self.dir)?;
                 failpoints::after("embedded-node/storage/put-aside");
-                fs::remove_dir_all(gone)
+                remove_gone(&gone)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
@@ -319,7 +349,7 @@ impl Backing {
     pub(crate) fn sweep(&self) -> io::Result<()> {
         for entry in self.entries() {
             if entry.to_string_lossy().ends_with(GONE) {
-                fs::remove_dir_all(entry)?;
+                remove_gone(&entry)?;
             }
         }
         Ok(())
@@ -396,6 +426,17 @@ impl Backing {
         let mut left = MAX_SCANNED;
         used_below(&self.dir.join(name), &mut left)
     }
+}
+
+/// Removes a volume that was renamed for that.
+fn remove_gone(gone: &Path) -> io::Result<()> {
+    for part in ["data", DRAFT] {
+        // A number of a project that stays limited is not used again, which does no harm.
+        if let Err(error) = project::lift(&gone.join(part)) {
+            tracing::debug!(%error, dir = %gone.display(), "limit of a removed volume cannot be lifted");
+        }
+    }
+    fs::remove_dir_all(gone)
 }
 
 fn used_below(dir: &Path, left: &mut u32) -> u64 {

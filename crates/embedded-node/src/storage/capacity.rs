@@ -1,4 +1,5 @@
-//! Warns about volumes that hold more than their capacity, which nothing on the host enforces.
+//! Warns about volumes that hold more than their capacity, which not every file system enforces, and about full ones
+//! where it does. Limits those that were made when it did not, while no pod uses them.
 //!
 //! Invariants: one volume is measured at a time, each at most every [`PERIOD`]; blocks on disk count, so a sparse image
 //! counts with what it takes; what a container changes meanwhile is read by descriptor, without links.
@@ -14,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     PROVISIONER, act,
     backing::{Backing, Mode},
+    lookup::claim_names,
+    project,
     volume::PROVISIONED_BY,
 };
 use crate::{node::Shared, volumes};
@@ -54,26 +57,70 @@ async fn report(shared: &Shared, volume: Measured<'_>) {
         backing.path(volume.name, Mode::Filesystem),
         limit(volume.bytes),
     );
-    match act::blocking("measure the volume", move || is_above(&dir, limit)).await {
-        Ok(true) => {
-            let note = format!(
-                "the files of the volume take more than its capacity of {}, and less is left for others on the disk \
-                 of the host: remove files, or move them to a larger claim",
-                volume.shown
-            );
-            let (kind, reason) = (EventType::Warning, Reason::ClaimOverCapacity);
-            shared.storage.recorder.publish(&*claim, kind, reason, note);
+    let users = if is_used(shared, &volume.claim) {
+        Users::Some
+    } else {
+        Users::None
+    };
+    let work = move || measure(&dir, limit, users);
+    let consequence = match act::blocking("measure the volume", work).await {
+        Ok(Taken::Less) => return,
+        Ok(Taken::All) => "which the file system of the host does not let them exceed",
+        Ok(Taken::More) => "or more, and less is left for others on the disk of the host",
+        Err(error) => {
+            tracing::debug!(%error, volume = volume.name, "volume cannot be measured");
+            return;
         }
-        Ok(false) => {}
-        Err(error) => tracing::debug!(%error, volume = volume.name, "volume cannot be measured"),
+    };
+    let note = format!(
+        "the files of the volume take its capacity of {}, {consequence}: remove files, or move them to a larger \
+         claim",
+        volume.shown
+    );
+    let (kind, reason) = (EventType::Warning, Reason::ClaimOverCapacity);
+    shared.storage.recorder.publish(&*claim, kind, reason, note);
+}
+
+/// Whether a pod names the claim, also one that has ended.
+fn is_used(shared: &Shared, claim: &Key) -> bool {
+    shared.pods.list().iter().any(|pod| {
+        pod.metadata.namespace.as_deref() == Some(claim.namespace.as_str())
+            && claim_names(pod).any(|(_, name)| name == claim.name)
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Users {
+    None,
+    Some,
+}
+
+/// What a volume takes of its capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Less,
+    /// As much as the file system allows.
+    All,
+    /// The file system does not limit it.
+    More,
+}
+
+fn measure(dir: &Path, limit: u64, users: Users) -> io::Result<Taken> {
+    // In a volume that is used, files could not be moved between directories meanwhile.
+    if users == Users::None
+        && let Err(error) = project::limit(dir, limit)
+    {
+        tracing::debug!(%error, dir = %dir.display(), "volume cannot be limited to its capacity");
     }
+    if let Some(usage) = project::usage(dir)? {
+        let is_full = usage.bytes.saturating_add(SLACK) >= usage.limit;
+        return Ok(if is_full { Taken::All } else { Taken::Less });
+    }
+    let is_above = volumes::taken_by(dir, limit)? > limit;
+    Ok(if is_above { Taken::More } else { Taken::Less })
 }
 
-fn is_above(dir: &Path, limit: u64) -> io::Result<bool> {
-    Ok(volumes::taken_by(dir, limit)? > limit)
-}
-
-/// A volume of this host whose capacity is not enforced.
+/// A volume of this host that is a directory.
 #[derive(Debug, PartialEq, Eq)]
 struct Measured<'a> {
     name: &'a str,
@@ -103,11 +150,12 @@ impl<'a> Measured<'a> {
     }
 }
 
+/// Added to a limit. A volume without that much left is full.
+const SLACK: u64 = 1 << 20;
+
 /// A full image takes a little more than its size, as file systems note where its blocks are.
-fn limit(capacity: u64) -> u64 {
-    capacity
-        .saturating_add(capacity / 64)
-        .saturating_add(1 << 20)
+pub(super) fn limit(capacity: u64) -> u64 {
+    capacity.saturating_add(capacity / 64).saturating_add(SLACK)
 }
 
 #[cfg(test)]
@@ -150,7 +198,10 @@ mod tests {
     #[test]
     fn volume_is_too_large_with_what_it_takes_on_disk() {
         let dir = tempfile::tempdir().unwrap();
-        let is_above = || is_above(dir.path(), limit(1 << 20)).unwrap();
+        let is_above = || {
+            let taken = measure(dir.path(), limit(1 << 20), Users::Some);
+            taken.unwrap() == Taken::More
+        };
         let image = std::fs::File::create(dir.path().join("disk.img")).unwrap();
         image.set_len(1 << 30).unwrap();
         assert!(!is_above(), "a sparse image");

@@ -3,7 +3,8 @@
 //! - [`claim`] and [`volume`] plan, [`act`] performs the steps.
 //! - [`backing`] stores volumes on disk; [`loop_device`] and [`in_use`] attach files as devices.
 //! - [`lookup`] resolves the claims of a pod.
-//! - [`capacity`] reports volumes that hold more than their capacity.
+//! - [`project`] limits directories to their capacity, where the file system can; [`capacity`] reports volumes that
+//!   hold more.
 //! - [`snapshots`] takes volume snapshots, of which `claim` provisions volumes; [`copy`] copies data.
 //!
 //! **Invariants.** All state is on the API server or on disk: every step may be interrupted, and
@@ -20,6 +21,8 @@ pub(crate) mod in_use;
 mod lookup;
 #[expect(unsafe_code, reason = "loop devices are set up by ioctl alone")]
 mod loop_device;
+#[expect(unsafe_code, reason = "quotas of projects have no safe wrapper")]
+mod project;
 mod snapshots;
 mod volume;
 

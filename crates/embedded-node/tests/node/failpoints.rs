@@ -27,7 +27,9 @@ use pod_network::Attachment;
 use serde_json::json;
 
 use super::{
-    Environment, NoNetwork, TIMEOUT, networks::run_pod_on_network, register_null_device, supervisor,
+    Environment, NoNetwork, TIMEOUT,
+    networks::{change_networks_of_pod, run_pod_on_network},
+    register_null_device, supervisor,
 };
 
 /// How often to check that the scenario has ended.
@@ -309,6 +311,9 @@ fn create_claim_before_default_class(env: &Environment) {
 fn pods_survive_node_kill_at_every_failpoint() {
     each(names("embedded-node/pod/"), |name| match name {
         "embedded-node/pod/attach-network" => run_with_kill(name, run_pod_on_network),
+        "embedded-node/pod/attach-further-network"
+        | "embedded-node/pod/detach-network"
+        | "embedded-node/pod/record-networks" => run_with_kill(name, change_networks_of_pod),
         _ => run_with_kill(name, run_pods_with_claims),
     });
 }

@@ -45,6 +45,38 @@ pub(crate) fn run_pod_on_network(env: &Environment) {
     env.assert_no_leftovers(&pod);
 }
 
+/// A pod that runs leaves its network and joins another one, and then none.
+pub(crate) fn change_networks_of_pod(env: &Environment) {
+    define(env, "lan", &json!({"type": "bridge"}));
+    define(env, "dmz", &json!({"type": "bridge", "bridge": "dmz0"}));
+    let pod = env.create_annotated("on-lan", &networks("lan"));
+    env.wait_phase("on-lan", "Running");
+    for (name, expected) in [("dmz", Some("default/dmz")), ("", None)] {
+        let annotations = match name {
+            "" => json!({"k8s.v1.cni.cncf.io/networks": "[]"}),
+            name => networks(name),
+        };
+        let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+        let pods = env.pods();
+        env.wait(pods.patch("on-lan", &PatchParams::default(), &patch))
+            .unwrap();
+        env.until(&format!("on {name:?}"), || {
+            let pod = env.wait(env.pods().get("on-lan")).unwrap();
+            let report = &pod.metadata.annotations.unwrap()[STATUS];
+            let report: Value = serde_json::from_str(report).unwrap();
+            report[0]["interface"] == "eth0" && report[1]["name"].as_str() == expected
+        });
+    }
+    env.delete_and_wait("on-lan");
+    env.assert_no_leftovers(&pod);
+}
+
+#[test]
+fn running_pod_gets_and_loses_networks() {
+    let env = Environment::new("changed-networks");
+    change_networks_of_pod(&env);
+}
+
 fn networks(name: &str) -> Value {
     let network = json!({"name": name, "interface": "pod1", "mac": "02:00:00:00:00:0b"});
     json!({"k8s.v1.cni.cncf.io/networks": json!([network]).to_string()})

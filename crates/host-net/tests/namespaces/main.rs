@@ -14,6 +14,7 @@ use std::{
 
 use host_net::{
     LinkKind, Net, NetError, NetworkNamespace, Veth, in_namespace, observe_interface, plumb,
+    unplumb,
 };
 use net_plan::{
     Bridge, Cidr, GivenInterface, MacAddress, Plumbing, StandIn, Sysctl, Tap,
@@ -390,6 +391,66 @@ async fn handed_over_interface_gives_guest_the_pod_addresses() {
     })
     .await
     .unwrap();
+}
+
+#[tokio::test]
+async fn handover_is_undone_and_survives_crash_at_every_failpoint() {
+    let names = failpoints::NAMES.lines();
+    let names: Vec<_> = names
+        .filter(|name| name.starts_with("host-net/unplumb/"))
+        .collect();
+    assert_eq!(names.len(), 3);
+    for failpoint in names {
+        let [_outside, pod] = host_and_pod().await;
+        let observe = |net: &mut Net| observe_interface(net, "eth0");
+        let before = in_namespace(pod.clone(), observe).await.unwrap();
+        let undo = || net_plan::Unplumbing {
+            name: "eth0".to_owned(),
+            renamed: "eth0-nic".to_owned(),
+            bridge: "k6t-eth0".to_owned(),
+            taps: vec!["tap0".to_owned(), "ra-eth0".to_owned()],
+        };
+        in_namespace(pod.clone(), |net| plumb(net, &handover()).map(drop))
+            .await
+            .unwrap();
+        let trap = failpoints::Trap::new();
+        trap.set(failpoint, || std::panic::resume_unwind(Box::new("a crash")));
+        let inside = trap.clone();
+        let crashed = in_namespace(pod.clone(), move |net| {
+            inside.enter();
+            unplumb(net, &undo())
+        })
+        .await;
+        assert!(
+            matches!(crashed, Err(NetError::ThreadPanicked)),
+            "{failpoint}: {crashed:?}"
+        );
+        for _ in 0..2 {
+            in_namespace(pod.clone(), move |net| unplumb(net, &undo()))
+                .await
+                .unwrap();
+            let links = in_namespace(pod.clone(), |net| {
+                let own = net.existing_link("eth0")?;
+                assert_ne!(own.kind, LinkKind::Bridge);
+                let mut left = Vec::new();
+                for name in ["eth0-nic", "k6t-eth0", "tap0"] {
+                    left.extend(net.link(name)?.map(|link| link.name));
+                }
+                Ok(left)
+            });
+            assert_eq!(links.await.unwrap(), [""; 0], "{failpoint}");
+        }
+        // The guest may get it again.
+        in_namespace(pod.clone(), |net| plumb(net, &handover()).map(drop))
+            .await
+            .unwrap();
+        let observed = in_namespace(pod.clone(), observe).await.unwrap();
+        assert_eq!(
+            (observed.mac, observed.ipv4, observed.ipv6),
+            (before.mac, before.ipv4, before.ipv6),
+            "{failpoint}"
+        );
+    }
 }
 
 /// All failpoints of the handover.

@@ -13,6 +13,8 @@ use model::{Guest, VolumeSource};
 
 use crate::{Input, PodError, hooks};
 
+pub use state::STATE_VOLUME;
+pub(crate) use state::shared_directories;
 pub(crate) use storage::{Storage, claim, copied_disk, empty_dir, mount, read_only, sub_path};
 
 pub(crate) fn of(input: &Input<'_>) -> Result<Storage, PodError> {

@@ -2,12 +2,13 @@
 //! firmware variables, the contents of its TPM. Each part has its own
 //! directory on the claim.
 
-use model::{KeptState, paths};
+use model::{Guest, KeptState, paths};
 
 use super::storage::{Storage, claim, mount, sub_path};
 use crate::{Input, PodError};
 
-const NAME: &str = "vm-state";
+/// The name of the volume, and of its claim among those that virt-handler reads from the pod.
+pub const STATE_VOLUME: &str = "vm-state";
 
 pub(super) fn add(all: &mut Storage, input: &Input<'_>) -> Result<(), PodError> {
     let kept = input.guest.kept_state();
@@ -20,21 +21,29 @@ pub(super) fn add(all: &mut Storage, input: &Input<'_>) -> Result<(), PodError> 
             first.field()
         )));
     };
-    all.volumes.push(claim(NAME, name, false));
+    all.volumes.push(claim(STATE_VOLUME, name, false));
     let mut part = |directory: &str, path: &str| {
-        all.mounts.push(sub_path(mount(NAME, path), directory));
+        all.mounts
+            .push(sub_path(mount(STATE_VOLUME, path), directory));
     };
     part("meta", paths::STATE_METADATA);
     for state in kept {
         match state {
-            KeptState::FirmwareVariables => {
-                part("nvram", &format!("{}/nvram", paths::LIBVIRT_QEMU));
-            }
+            KeptState::FirmwareVariables => part("nvram", paths::NVRAM),
             KeptState::Tpm => {
-                part("swtpm", &format!("{}/swtpm", paths::LIBVIRT_QEMU));
+                part("swtpm", paths::SWTPM);
                 part("swtpm-localca", paths::SWTPM_LOCAL_CA);
             }
         }
     }
     Ok(())
+}
+
+/// The directories on the claim that libvirt must not take for its own: the other pod of a migration has the same.
+pub(crate) fn shared_directories(guest: &Guest<'_>) -> impl Iterator<Item = String> {
+    let kept = guest.kept_state().into_iter();
+    kept.map(|state| match state {
+        KeptState::FirmwareVariables => paths::NVRAM.to_owned(),
+        KeptState::Tpm => paths::SWTPM.to_owned(),
+    })
 }

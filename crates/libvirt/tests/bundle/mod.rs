@@ -38,6 +38,11 @@ mknod -m 666 "$ROOT/dev/null" c 1 3
 mknod -m 666 "$ROOT/dev/zero" c 1 5
 mknod -m 666 "$ROOT/dev/random" c 1 8
 mknod -m 666 "$ROOT/dev/urandom" c 1 9
+# Certificates of emulated TPMs: a container writes to the directory of its image.
+if [ -d "$ROOT/var/lib/swtpm-localca" ]; then
+    mount -t tmpfs -o mode=750,uid=107,gid=107 tmpfs "$ROOT/var/lib/swtpm-localca"
+fi
+if [ -n "$SHARED" ]; then mount --bind "$SHARED" "$ROOT/run/$SHARED_AT"; fi
 if [ -n "$KVM" ] && [ -e /dev/kvm ]; then mknod -m 666 "$ROOT/dev/kvm" c 10 232; fi
 mount --bind "$ETC/passwd" "$ROOT/etc/passwd"
 mount --bind "$ETC/group" "$ROOT/etc/group"
@@ -57,6 +62,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) environment: &'a str,
     /// Whether it gets `/dev/kvm`, if the host has it.
     pub(crate) kvm: bool,
+    /// A directory of the host that several bundles have, and where it is below `/run`.
+    pub(crate) shared: Option<(&'a Path, &'a str)>,
 }
 
 /// A running bundle. All its processes are killed when it is dropped.
@@ -94,6 +101,9 @@ impl Bundle {
         let passwd = "root:x:0:0:root:/root:/bin/sh\nqemu:x:107:107:qemu:/run/private:/bin/sh\n";
         fs::write(at("etc/passwd"), passwd).expect("write a file");
         fs::write(at("etc/group"), "root:x:0:\ntty:x:5:\nqemu:x:107:\n").expect("write a file");
+        if let Some((_, place)) = setup.shared {
+            make_place(&at("run"), Path::new(place));
+        }
         for (name, program) in setup.programs {
             fs::copy(program, at("run/bin").join(name)).expect("copy a program");
         }
@@ -110,6 +120,8 @@ impl Bundle {
             .env("ETC", at("etc"))
             .env("KVM", if setup.kvm { "yes" } else { "" })
             .env("EXTRA_ENV", setup.environment)
+            .env("SHARED", setup.shared.map_or(Path::new(""), |(dir, _)| dir))
+            .env("SHARED_AT", setup.shared.map_or("", |(_, place)| place))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share a log"))
             .stderr(log)
@@ -183,6 +195,19 @@ impl Drop for Bundle {
             drop(self.unshare.kill());
         }
         drop(self.unshare.wait());
+    }
+}
+
+/// Creates the directories of a path, each owned by the bundle's user.
+fn make_place(run: &Path, place: &Path) {
+    let mut dir = run.to_owned();
+    for part in place {
+        dir.push(part);
+        if !dir.exists() {
+            fs::create_dir(&dir).expect("create a directory");
+            std::os::unix::fs::chown(&dir, Some(UID), Some(UID))
+                .expect("change a directory's owner");
+        }
     }
 }
 

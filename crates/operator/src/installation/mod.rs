@@ -1,8 +1,10 @@
-//! The controller of the `KubeVirt` object: creates it if there is none, and writes its status.
+//! The controller of the `KubeVirt` object: creates it if there is none, writes its status, and gives virt-handler the
+//! network for migrations that it names.
 //!
 //! The oldest object in the namespace of the installation is in effect; every other one gets a condition that
 //! names it.
 
+mod network;
 mod status;
 
 use kube::{Api, Client};
@@ -45,20 +47,30 @@ pub(crate) enum InstallationError {
     Annotate(#[source] WriteError),
     #[error("write the status of the KubeVirt object")]
     Status(#[source] WriteError),
+    #[error("look for the network attachment definition of migrations.network")]
+    FindNetwork(#[source] Box<kube::Error>),
+    #[error("give virt-handler the network for migrations")]
+    Join(#[source] WriteError),
 }
 
 impl ReconcileError for InstallationError {
     fn reason(&self) -> Reason {
         match self {
             Self::Create(_) => Reason::FailedCreate,
-            Self::Annotate(_) => Reason::FailedUpdate,
+            Self::Annotate(_) | Self::Join(_) => Reason::FailedUpdate,
+            Self::FindNetwork(_) => Reason::ServerUnavailable,
             Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
 
     fn retry(&self) -> Retry {
-        let (Self::Create(source) | Self::Annotate(source) | Self::Status(source)) = self;
-        source.retry()
+        match self {
+            Self::Create(source)
+            | Self::Annotate(source)
+            | Self::Status(source)
+            | Self::Join(source) => source.retry(),
+            Self::FindNetwork(_) => Retry::BackOff,
+        }
     }
 }
 
@@ -95,6 +107,9 @@ impl Reconciler for Controller {
             status::of_other(&object, &current, self.clock.now())
         };
         self.write(key, &object, &status).await?;
+        if *key == current {
+            return self.join_migration_network(&object).await;
+        }
         Ok(Requeue::OnChange)
     }
 

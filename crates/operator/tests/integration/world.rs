@@ -9,7 +9,7 @@ use kube::{
     api::{DynamicObject, ObjectMeta, Patch, PatchParams},
 };
 use operator::{Environment, Settings};
-use reconcile::{Clock, Election};
+use reconcile::{Clock, Election, Leadership};
 use serde_json::{Value, json};
 use test_cluster::TestApi;
 use tokio::task::JoinHandle;
@@ -55,11 +55,12 @@ impl World {
         let settings = Settings {
             client: self.api.client_of(account),
             clock: Clock::starting_at(test_cluster::start()),
-            election: Election {
+            namespace: NAMESPACE.to_owned(),
+            leadership: Leadership::Elected(Election {
                 namespace: NAMESPACE.to_owned(),
                 name: "virt-operator".to_owned(),
                 identity: "one".to_owned(),
-            },
+            }),
             environment: Environment::Host {
                 node: "node1".to_owned(),
             },

@@ -80,6 +80,17 @@ impl Addresses {
 
     /// Frees the addresses of all pods that are not to be kept.
     pub(crate) fn release(&self, is_kept: impl Fn(&str) -> bool) -> Result<(), PodNetworkError> {
+        self.retain(|_, pod| is_kept(pod))
+    }
+
+    /// Frees the address of one interface of a pod.
+    pub(crate) fn release_of(&self, pod: &str, interface: &str) -> Result<(), PodNetworkError> {
+        let end = format!("/{interface}");
+        self.retain(|owner, other| other != pod || !owner.ends_with(&end))
+    }
+
+    /// Keeps the pods of owners for which `is_kept` holds.
+    fn retain(&self, is_kept: impl Fn(&str, &str) -> bool) -> Result<(), PodNetworkError> {
         let _writing = self.writing.lock();
         let entries = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -94,7 +105,8 @@ impl Addresses {
             let mut is_changed = false;
             for lease in leases.values_mut() {
                 let before = lease.pods.len();
-                lease.pods.retain(|pod| is_kept(pod));
+                let owner = &lease.owner;
+                lease.pods.retain(|pod| is_kept(owner, pod));
                 is_changed |= lease.pods.len() != before;
             }
             if is_changed {
@@ -215,6 +227,25 @@ mod tests {
         again.erase().unwrap();
         again.release(|_| false).unwrap();
         assert_eq!(ensure("p7", "e").unwrap(), 2);
+    }
+
+    #[test]
+    fn address_of_one_interface_is_freed_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let addresses = Addresses::in_folder(dir.path());
+        let range = range("10.77.0.2", "10.77.0.3");
+        for owner in ["ns/a/net1", "ns/a/net2"] {
+            addresses.ensure(("lan", &range), "p", owner).unwrap();
+        }
+        assert!(addresses.ensure(("lan", &range), "q", "ns/b/net1").is_err());
+        addresses.release_of("q", "net1").unwrap();
+        addresses.release_of("p", "et1").unwrap();
+        assert!(addresses.ensure(("lan", &range), "q", "ns/b/net1").is_err());
+        addresses.release_of("p", "net1").unwrap();
+        let freed = addresses.ensure(("lan", &range), "q", "ns/b/net1").unwrap();
+        assert_eq!(freed.octets()[3], 2);
+        let kept = addresses.ensure(("lan", &range), "p", "ns/a/net2").unwrap();
+        assert_eq!(kept.octets()[3], 3);
     }
 
     #[test]

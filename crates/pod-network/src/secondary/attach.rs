@@ -82,16 +82,50 @@ pub(crate) fn is_of_pod(link: &Link, table: &str, is_meant: impl Fn(&str) -> boo
     uid.is_some_and(is_meant)
 }
 
+fn digest(of: &str, interface: &str) -> [u8; 32] {
+    Sha256::digest(format!("{of}/{interface}")).into()
+}
+
+/// The name of the host's end of a veth pair.
+fn veth(pod_uid: &str, interface: &str) -> String {
+    let hex = hex::encode(digest(pod_uid, interface));
+    let digits: String = hex.chars().take(11).collect();
+    format!("fv{digits}")
+}
+
+/// Removes a pod's interface at the host's end, where the thread is. A missing one is not an error.
+pub(crate) fn remove_port(
+    host: &mut Net,
+    table: &str,
+    pod_uid: &str,
+    interface: &str,
+) -> Result<(), PodNetworkError> {
+    let name = veth(pod_uid, interface);
+    let link = host.link(&name)?;
+    if link.is_some_and(|link| is_of_pod(&link, table, |uid| uid == pod_uid)) {
+        host.delete_link(&name)?;
+    }
+    Ok(())
+}
+
+/// Removes a pod's macvlan, which has no end outside of the pod. It may have been handed over to a guest.
+pub(crate) fn remove_macvlan(pod: &mut Net, interface: &str) -> Result<(), PodNetworkError> {
+    for name in [interface, &net_plan::port_name(interface)] {
+        let link = pod.link(name)?;
+        if link.is_some_and(|link| link.kind == LinkKind::Macvlan) {
+            pod.delete_link(name)?;
+        }
+    }
+    Ok(())
+}
+
 impl Attachment {
     fn digest(&self, of: &str) -> [u8; 32] {
-        Sha256::digest(format!("{of}/{}", self.interface)).into()
+        digest(of, &self.interface)
     }
 
-    /// The name of the host's end of a veth pair.
     fn veth(&self) -> String {
-        let hex = hex::encode(self.digest(&self.pod_uid));
-        let digits: String = hex.chars().take(11).collect();
-        format!("fv{digits}")
+        veth(&self.pod_uid, &self.interface)
     }
 
     /// A short form of the owner, for the alias of a link.

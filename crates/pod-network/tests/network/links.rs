@@ -46,7 +46,7 @@ async fn pod_sends_from_its_own_address_alone() {
     assert_eq!(reaches(&c).await, None);
     assert_eq!(reaches(&a).await.as_deref(), Some("10.9.0.2"));
 
-    // Its own again, from another's MAC address, and from one of a guest.
+    // Its own again, from another's MAC address, and from one that no guest of it has.
     ip_in(&c, "address delete 10.9.0.2/24 dev eth0").await;
     ip_in(&c, "address add 10.9.0.4/24 dev eth0").await;
     ip_in(&c, "link set eth0 address 0a:58:0a:09:00:02").await;
@@ -54,7 +54,57 @@ async fn pod_sends_from_its_own_address_alone() {
     assert_eq!(reaches(&a).await.as_deref(), Some("10.9.0.2"));
     ip_in(&c, "link set eth0 address 02:00:00:00:00:09").await;
     ip_in(&b, "neighbour flush dev eth0").await;
-    assert_eq!(reaches(&c).await.as_deref(), Some("10.9.0.4"));
+    assert_eq!(reaches(&c).await, None);
+}
+
+#[tokio::test]
+async fn guest_has_its_hardware_address_for_itself() {
+    let host = Host::new().await;
+    let network = host.network("pnet-g", "10.9.0.0/24").await;
+    let (guest, peer, other) = (
+        host.pod("guest").await,
+        host.pod("peer").await,
+        host.pod("other").await,
+    );
+    let mac = MacAddress([2, 0, 0, 0, 0, 9]);
+    network
+        .choose_mac("guest", mac, Some("ns/vm"))
+        .await
+        .unwrap();
+    for (uid, pod) in [("guest", &guest), ("peer", &peer), ("other", &other)] {
+        network.add(uid, &pod.path, "eth0").await.unwrap();
+    }
+    let listener = listen(&guest.namespace, 8080).await;
+    let reaches = async |from: &Pod| {
+        let to: (Ipv4Addr, u16) = ([10, 9, 0, 2].into(), 8080);
+        connect_through(&from.namespace, to, &listener).await
+    };
+    // As the guest does, which has an address of its own.
+    ip_in(&guest, "link set eth0 address 02:00:00:00:00:09").await;
+    assert_eq!(reaches(&peer).await.as_deref(), Some("10.9.0.3"));
+
+    // The bridge would send the guest's packets to the pod that has sent from its address last.
+    ip_in(&other, "link set eth0 address 02:00:00:00:00:09").await;
+    assert_eq!(reaches(&other).await, None);
+    assert_eq!(reaches(&peer).await.as_deref(), Some("10.9.0.3"));
+    let taken = network.choose_mac("other", mac, Some("ns/other")).await;
+    assert_eq!(taken.unwrap_err().reason(), "NetworkNotJoined");
+    // The filters of an earlier process are replaced.
+    network.ensure().await.unwrap();
+    assert_eq!(reaches(&other).await, None);
+
+    // Once the guest has ended, another one may have it.
+    network.delete("guest").await.unwrap();
+    network
+        .choose_mac("other", mac, Some("ns/other"))
+        .await
+        .unwrap();
+    network.add("other", &other.path, "eth0").await.unwrap();
+    ip_in(&other, "link set eth0 address 02:00:00:00:00:09").await;
+    let listener = listen(&peer.namespace, 8081).await;
+    let to = ([10, 9, 0, 3].into(), 8081);
+    let source = connect_through(&other.namespace, to, &listener).await;
+    assert_eq!(source.as_deref(), Some("10.9.0.4"));
 }
 
 #[tokio::test]

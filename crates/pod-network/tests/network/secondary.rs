@@ -73,6 +73,31 @@ async fn pods_on_a_network_reach_each_other_and_leave_nothing_behind() {
 }
 
 #[tokio::test]
+async fn interface_is_taken_from_a_running_pod_and_made_again() {
+    let host = Host::new().await;
+    let network = host.network("pnet-d", "10.9.0.0/24").await;
+    let (a, b) = (host.pod("a").await, host.pod("b").await);
+    let has_interface = async |pod: &Pod| {
+        let link = in_namespace(pod.namespace.clone(), |net| net.link("pod1"));
+        link.await.unwrap().is_some()
+    };
+    let in_a = attach(&network, &a, "uid-a", &lan()).await.unwrap();
+    attach(&network, &b, "uid-b", &lan()).await.unwrap();
+    let links = host.links().await;
+    for _ in 0..2 {
+        network.detach("uid-a", &a.path, "pod1").await.unwrap();
+        assert!(!has_interface(&a).await);
+        assert!(has_interface(&b).await, "that of another pod stays");
+        assert_eq!(host.links().await.len(), links.len() - 1);
+    }
+    let again = attach(&network, &a, "uid-a", &lan()).await.unwrap();
+    assert_eq!(again, in_a, "its addresses stay with their owner");
+    network.detach("uid-a", &a.path, "pod2").await.unwrap();
+    assert!(has_interface(&a).await);
+    network.teardown().await.unwrap();
+}
+
+#[tokio::test]
 async fn bridge_that_another_network_uses_stays() {
     let host = Host::new().await;
     let (first, second) = (

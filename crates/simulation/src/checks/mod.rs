@@ -2,6 +2,7 @@
 //! status is true, and nothing is left over.
 
 mod migrations;
+mod pool;
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,12 @@ use crate::guests::Guests;
 /// Revisions that may be left of one VM: an interrupted start leaves its own.
 const MOST_REVISIONS: usize = 2;
 
-/// Fails with the first difference.
-pub(crate) fn converged(cluster: &Cluster, guests: &Guests) -> Result<(), String> {
+/// Fails with the first difference. `launcher` is the one that all guests are to have, if they follow updates.
+pub(crate) fn converged(
+    cluster: &Cluster,
+    guests: &Guests,
+    launcher: Option<&str>,
+) -> Result<(), String> {
     let running: BTreeSet<String> = guests.running().into_iter().map(|(_, vmi)| vmi).collect();
     for vm in cluster.list(Kind::Vm) {
         check_vm(cluster, &vm).map_err(|why| format!("vm {}: {why}", meta::name(&vm)))?;
@@ -31,6 +36,10 @@ pub(crate) fn converged(cluster: &Cluster, guests: &Guests) -> Result<(), String
         check_set(cluster, &set).map_err(|why| format!("set {}: {why}", meta::name(&set)))?;
     }
     migrations::check_all(cluster, guests)?;
+    pool::check_all(cluster)?;
+    if let Some(launcher) = launcher {
+        check_launchers(cluster, launcher)?;
+    }
     for revision in cluster.list(Kind::Revision) {
         check_owner(cluster, &revision)
             .map_err(|why| format!("revision {}: {why}", meta::name(&revision)))?;
@@ -115,12 +124,40 @@ fn check_restart_condition(
     let name = vmi.and_then(|vmi| vmi["status"]["virtualMachineRevisionName"].as_str());
     let revision =
         name.and_then(|name| cluster.get(&Id::new(Kind::Revision, meta::namespace(vm), name)));
-    let before = revision.map(|revision| revision["data"]["spec"]["template"].clone());
-    let is_needed = before.is_some_and(|before| before != vm["spec"]["template"]);
+    let before = revision.map(|revision| revision["data"]["spec"]["template"]["spec"].clone());
+    // A pool changes labels of the template, which never reach a running guest.
+    let now = &vm["spec"]["template"]["spec"];
+    let wanted = now["domain"]["cpu"]["sockets"].as_u64();
+    let current = vmi.and_then(|vmi| vmi["status"]["currentCPUTopology"]["sockets"].as_u64());
+    let is_other = before
+        .as_ref()
+        .is_some_and(|before| without_processors(before) != without_processors(now));
+    // A guest cannot lose processors.
+    let is_running = vmi.is_some_and(|vmi| phase(vmi) == "Running");
+    let is_needed = is_other || is_running && wanted < current;
+    if !is_running && before.is_some_and(|before| before != *now) {
+        // A guest that has ended may have got them before.
+        return ensure(is_reported || !is_other, "a restart is not reported");
+    }
+    if is_running && !is_needed {
+        ensure(
+            wanted == current,
+            format!("has {current:?} sockets instead of {wanted:?}"),
+        )?;
+    }
     ensure(
         is_reported == is_needed,
         format!("restart needed: {is_needed}, reported: {is_reported}"),
     )
+}
+
+/// A guest's spec without what it follows as it runs.
+fn without_processors(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    if let Some(processors) = spec.pointer_mut("/domain/cpu") {
+        processors["sockets"] = Value::Null;
+    }
+    spec
 }
 
 fn check_vmi(
@@ -150,6 +187,28 @@ fn check_vmi(
     ensure(phase(vmi) == "Running", format!("is {}", phase(vmi)))?;
     ensure(running.contains(uid), "is Running, but no guest runs")?;
     migrations::check_place(vmi, pod, guests)
+}
+
+/// All pods of guests that run have the launcher.
+fn check_launchers(cluster: &Cluster, launcher: &str) -> Result<(), String> {
+    for pod in cluster.list(Kind::Pod).iter().filter(|pod| !is_over(pod)) {
+        let containers = pod["spec"]["containers"].as_array();
+        let mut containers = containers.into_iter().flatten();
+        let has_it = containers.any(|one| one["name"] == "compute" && one["image"] == launcher);
+        ensure(
+            has_it,
+            format!("pod {} does not have {launcher}", meta::name(pod)),
+        )?;
+    }
+    let kind = Kind::named("KubeVirt");
+    for one in kind.map(|kind| cluster.list(kind)).unwrap_or_default() {
+        let count = &one["status"]["outdatedVirtualMachineInstanceWorkloads"];
+        ensure(
+            count.as_u64().unwrap_or(0) == 0,
+            format!("{count} guests are outdated"),
+        )?;
+    }
+    Ok(())
 }
 
 fn check_pod(cluster: &Cluster, pod: &Value) -> Result<(), String> {

@@ -19,8 +19,10 @@ pub(crate) enum Kind {
     Revision,
     Lease,
     Event,
-    /// `CustomResourceDefinition`: only that of migrations exists, and in the bench none.
+    /// `CustomResourceDefinition`: of what the scenario has, and in the bench none.
     Definition,
+    /// None exists: that of the legacy configuration is looked for.
+    ConfigMap,
     /// None exists.
     Namespace,
     /// `ResourceQuota`: none exists.
@@ -52,7 +54,7 @@ const fn facts(group: &'static str, plural: &'static str, kind: &'static str) ->
 const KUBEVIRT: &str = "kubevirt.io";
 
 impl Kind {
-    const NAMED: [Self; 14] = [
+    const NAMED: [Self; 15] = [
         Self::Vm,
         Self::Vmi,
         Self::ReplicaSet,
@@ -64,6 +66,7 @@ impl Kind {
         Self::Lease,
         Self::Event,
         Self::Definition,
+        Self::ConfigMap,
         Self::Namespace,
         Self::Quota,
         Self::StorageClass,
@@ -103,6 +106,7 @@ impl Kind {
             "customresourcedefinitions",
             "CustomResourceDefinition",
         );
+        const CONFIG: Facts = facts("", "configmaps", "ConfigMap");
         const PLACE: Facts = facts("", "namespaces", "Namespace");
         const QUOTA: Facts = facts("", "resourcequotas", "ResourceQuota");
         const CLASS: Facts = facts("storage.k8s.io", "storageclasses", "StorageClass");
@@ -118,6 +122,7 @@ impl Kind {
             Self::Lease => &LEASE,
             Self::Event => &EVENT,
             Self::Definition => &DEFINITION,
+            Self::ConfigMap => &CONFIG,
             Self::Namespace => &PLACE,
             Self::Quota => &QUOTA,
             Self::StorageClass => &CLASS,
@@ -192,6 +197,7 @@ impl Kind {
             | Self::Lease
             | Self::Event
             | Self::Definition
+            | Self::ConfigMap
             | Self::Namespace
             | Self::Quota
             | Self::StorageClass => None,

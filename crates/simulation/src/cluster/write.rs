@@ -219,4 +219,11 @@ fn admit(vmi: &mut Value, now: &str) {
     vmi["status"]["phaseTransitionTimestamps"] = json!([
         {"phase": "Pending", "phaseTransitionTimestamp": now},
     ]);
+    let processors = &vmi["spec"]["domain"]["cpu"];
+    if processors["maxSockets"].is_number() {
+        vmi["status"]["currentCPUTopology"] = json!({
+            "sockets": processors["sockets"], "cores": processors["cores"],
+            "threads": processors["threads"],
+        });
+    }
 }

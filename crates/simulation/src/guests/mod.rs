@@ -1,13 +1,16 @@
 //! The guests that actually run, whatever the objects report.
 //!
 //! A pod has at most one process that is or becomes a guest. While a guest is copied, the process of its new
-//! pod waits; the hand-over ends the guest in one pod and continues it in the other in one step.
+//! pod waits; the hand-over ends the guest in one pod and continues it in the other in one step. With post-copy the
+//! guest runs in the other pod while each of both has a part of its memory, and the end of either loses it.
 //!
 //! **Invariants**, checked here at every change: never two guests of one name; no guest is lost, unless
-//! something happened to it that explains the loss.
+//! something happened to it that explains the loss; no more guests are copied at a time than may.
 
 #[cfg(test)]
 mod tests;
+
+mod post_copy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,6 +20,8 @@ use tokio::time::Instant;
 
 use crate::cluster::Id;
 use crate::watch::{Watch, Watcher};
+
+pub(crate) use post_copy::PostCopyEnd;
 
 /// How a guest ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +39,10 @@ pub(crate) enum GuestState {
     /// All of a guest that was given up is here, but the request to run it was lost.
     Received,
     Running,
+    /// Runs here, and a part of its memory is still in its old pod.
+    Following,
+    /// Runs in its new pod, and a part of its memory is still here.
+    Switched,
     /// The guest was given up to another pod: it never runs here again.
     GivenUp,
     Ended(End),
@@ -47,6 +56,7 @@ pub(crate) enum Stage {
     Waiting,
     Received,
     Copying,
+    PostCopy,
     Done,
     Failed,
     Cancelled,
@@ -59,6 +69,36 @@ pub(crate) enum CopyEnd {
     /// The guest is given up, but the request to run it does not arrive.
     RequestLost,
     Failure,
+}
+
+impl GuestState {
+    /// Whether the guest executes in this pod.
+    fn is_active(self) -> bool {
+        matches!(self, Self::Running | Self::Following)
+    }
+
+    /// Whether a part of the guest is here and another one elsewhere.
+    fn is_part(self) -> bool {
+        matches!(self, Self::Following | Self::Switched)
+    }
+}
+
+/// How many guests may be copied at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) per_cluster: usize,
+    /// That leave one node.
+    pub(crate) per_node: usize,
+}
+
+impl Default for Limits {
+    /// Those of a cluster that sets none.
+    fn default() -> Self {
+        Self {
+            per_cluster: 5,
+            per_node: 2,
+        }
+    }
 }
 
 /// The place and the owner of a process.
@@ -107,6 +147,7 @@ struct State {
     excused: BTreeSet<String>,
     /// UIDs of migrations that have moved their guest.
     moved: BTreeSet<String>,
+    limits: Limits,
     violations: Vec<String>,
 }
 
@@ -148,6 +189,7 @@ impl Guests {
     /// Ends all processes of the pod.
     pub(crate) fn kill(&self, pod_uid: &str) {
         let mut state = self.0.state.lock();
+        state.break_post_copy(pod_uid);
         let Some(process) = state.processes.get_mut(pod_uid) else {
             return;
         };
@@ -169,19 +211,24 @@ impl Guests {
 
     /// Removes the process without a trace.
     pub(crate) fn remove(&self, pod_uid: &str) {
-        self.0.state.lock().processes.remove(pod_uid);
+        let mut state = self.0.state.lock();
+        state.break_post_copy(pod_uid);
+        state.processes.remove(pod_uid);
     }
 
     /// Removes the process of a pod whose VMI should go on: its guest must not need it.
     pub(crate) fn remove_unneeded(&self, pod_uid: &str) {
         let mut state = self.0.state.lock();
+        let process = state.processes.get(pod_uid);
+        let is_part = process.is_some_and(|process| process.state.is_part());
+        state.break_post_copy(pod_uid);
         let Some(Process {
             owner, state: last, ..
         }) = state.processes.remove(pod_uid)
         else {
             return;
         };
-        let is_guest = matches!(last, GuestState::Running | GuestState::Received);
+        let is_guest = is_part || matches!(last, GuestState::Running | GuestState::Received);
         if is_guest && !state.excused.contains(&owner.vmi_uid) {
             let violation = format!(
                 "the guest of {} ({}) is lost on {} though nothing happened to it ({last:?})",
@@ -205,6 +252,11 @@ impl Guests {
 
     pub(crate) fn violation(&self) -> Option<String> {
         self.0.state.lock().violations.first().cloned()
+    }
+
+    /// From now on.
+    pub(crate) fn limit(&self, limits: Limits) {
+        self.0.state.lock().limits = limits;
     }
 
     /// How many migrations have moved their guest.
@@ -278,13 +330,15 @@ impl Guests {
             other: Some(target.to_owned()),
             ends: Some(ends),
         });
+        state.check_limits();
     }
 
-    /// When the copy ends, if there is one.
+    /// When the copy ends, or what follows it, if there is one.
     pub(crate) fn copies_until(&self, pod_uid: &str) -> Option<Instant> {
         let state = self.0.state.lock();
         let report = state.processes.get(pod_uid)?.report.as_ref()?;
-        report.ends.filter(|_| report.stage == Stage::Copying)
+        let goes_on = matches!(report.stage, Stage::Copying | Stage::PostCopy);
+        report.ends.filter(|_| goes_on)
     }
 
     pub(crate) fn cancel(&self, pod_uid: &str) {
@@ -343,6 +397,7 @@ impl Guests {
         let broken: Vec<String> = broken.map(|(pod, _)| pod.clone()).collect();
         for pod in broken {
             state.end_report(&pod, Stage::Failed);
+            state.break_post_copy(&pod);
         }
     }
 
@@ -368,9 +423,7 @@ impl State {
     /// No other guest of this name may run when one begins to; `leaves` is the pod that it leaves.
     fn check_alone(&mut self, owner: &Owner, leaves: Option<&str>) {
         let is_other = |pod: &str, process: &Process| {
-            process.state == GuestState::Running
-                && process.owner.vmi == owner.vmi
-                && leaves != Some(pod)
+            process.state.is_active() && process.owner.vmi == owner.vmi && leaves != Some(pod)
         };
         let mut others = self.processes.iter();
         if let Some((_, other)) = others.find(|(pod, process)| is_other(pod, process)) {
@@ -383,6 +436,29 @@ impl State {
                 owner.vmi_uid,
                 owner.node,
             );
+            self.violations.push(violation);
+        }
+    }
+
+    /// When a copy begins.
+    fn check_limits(&mut self) {
+        let is_copied = |process: &&Process| {
+            let report = process.report.as_ref();
+            let is_moving =
+                report.is_some_and(|one| matches!(one.stage, Stage::Copying | Stage::PostCopy));
+            is_moving && matches!(process.state, GuestState::Running | GuestState::Switched)
+        };
+        let mut per_node: BTreeMap<&str, usize> = BTreeMap::new();
+        for process in self.processes.values().filter(is_copied) {
+            *per_node.entry(&process.owner.node).or_default() += 1;
+        }
+        let Limits {
+            per_cluster,
+            per_node: of_node,
+        } = self.limits;
+        let all: usize = per_node.values().sum();
+        if all > per_cluster || per_node.values().any(|count| *count > of_node) {
+            let violation = format!("more guests are copied at a time than may: {per_node:?}");
             self.violations.push(violation);
         }
     }

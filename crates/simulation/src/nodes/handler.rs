@@ -4,13 +4,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use apimachinery::meta;
+use kubevirt_api::annotations;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::kubelet::{Kubelet, Stage};
 use super::moves::{Outcome, Part, Step, next_step, part_of};
 use crate::cluster::{Author, Id, Kind, Patch};
-use crate::guests::{CopyEnd, End, GuestState};
+use crate::guests::{CopyEnd, End, GuestState, PostCopyEnd};
 
 const HANDLER: &str = "virt-handler";
 /// The longest copy, in steps of the node.
@@ -25,6 +26,8 @@ enum GuestStep {
     Start,
     ShutDown,
     Report(&'static str),
+    /// Give the guest that many sockets.
+    Plug(u64),
     /// The end is recorded: the launcher may end.
     Release,
 }
@@ -47,6 +50,9 @@ fn guest_step(vmi: &Value, guest: GuestState) -> Option<GuestStep> {
             GuestState::Running
             | GuestState::Waiting
             | GuestState::Received
+            // It ends in its new pod, once its memory is there.
+            | GuestState::Following
+            | GuestState::Switched
             | GuestState::GivenUp
             | GuestState::Killed,
         ) => None,
@@ -54,6 +60,18 @@ fn guest_step(vmi: &Value, guest: GuestState) -> Option<GuestStep> {
         (_, GuestState::Ended(End::Shutdown)) => Some(GuestStep::Report("Succeeded")),
         (_, GuestState::Ended(End::Crash)) => Some(GuestStep::Report("Failed")),
     }
+}
+
+/// A running guest gets the processors of its spec in a pod that was made for as many. Each socket has one.
+fn plug_step(pod: &Value, vmi: &Value, guest: GuestState) -> Option<GuestStep> {
+    let is_running = vmi["status"]["phase"] == "Running" && guest == GuestState::Running;
+    let wanted = vmi["spec"]["domain"]["cpu"]["sockets"].as_u64()?;
+    let current = vmi["status"]["currentCPUTopology"]["sockets"].as_u64()?;
+    let made_for = pod["metadata"]["annotations"][annotations::GUEST_SIZE].as_str()?;
+    let (processors, _memory) = made_for.strip_prefix("vcpus=")?.split_once(',')?;
+    let has_room = processors.parse::<u64>().is_ok_and(|room| room >= wanted);
+    let is_wanted = is_running && !meta::is_deleting(vmi) && wanted > current;
+    (is_wanted && has_room).then_some(GuestStep::Plug(wanted))
 }
 
 fn is_ready(vmi: &Value) -> bool {
@@ -81,7 +99,7 @@ impl Kubelet {
         let guests = &self.node.guests;
         let guest = guests.state(uid);
         let step = match part {
-            Part::Runs => guest_step(&vmi, guest),
+            Part::Runs => guest_step(&vmi, guest).or_else(|| plug_step(pod, &vmi, guest)),
             Part::Arrives => None,
         };
         let migration = vmi["status"]["migrationState"]["migrationUid"].as_str();
@@ -123,6 +141,7 @@ impl Kubelet {
                 self.pending.insert(id.clone());
             }
             GuestStep::Report(phase) => self.report(id, vmi, phase),
+            GuestStep::Plug(sockets) => self.plug(id, vmi, sockets),
             GuestStep::Release => {
                 local.stage = Stage::Over;
                 let phase = vmi["status"]["phase"].as_str().unwrap_or_default();
@@ -175,6 +194,9 @@ impl Kubelet {
                     self.node.guests.copy(&uid, migration, target, ends);
                 }
             }
+            Step::PublishPostCopy => {
+                self.publish(id, vmi, &json!({"mode": "PostCopy"}));
+            }
             Step::Cancel => self.node.guests.cancel(&uid),
             Step::End(outcome) => {
                 self.publish(id, vmi, &end(outcome, state, &now));
@@ -203,6 +225,25 @@ impl Kubelet {
             self.later.insert((ends, id.clone()));
             return;
         }
+        if self.node.guests.state(&uid) == GuestState::Switched {
+            let end = if self.fails(100) {
+                PostCopyEnd::Lost
+            } else {
+                PostCopyEnd::Complete
+            };
+            self.node.guests.end_post_copy(&uid, end);
+            self.note_copy(&vmi, &format!("post-copy ends: {end:?}"));
+            return;
+        }
+        if self.switches(id) {
+            let most = self.node.behaviour.step * COPY_STEPS;
+            let ends = Instant::now() + self.node.random.up_to(most);
+            if self.node.guests.switch(&uid, ends) {
+                self.later.insert((ends, id.clone()));
+                self.note_copy(&vmi, "post-copy begins");
+                return;
+            }
+        }
         let end = if self.fails(150) {
             CopyEnd::Failure
         } else if self.fails(100) {
@@ -211,10 +252,25 @@ impl Kubelet {
             CopyEnd::HandOver
         };
         let moved = self.node.guests.end_copy(&uid, end);
+        self.note_copy(&vmi, &format!("ends: {moved:?}"));
+    }
+
+    fn note_copy(&self, vmi: &str, what: &str) {
         let node = &self.node.name;
         self.node
             .record
-            .event(&format!("{node}: the copy of {vmi} ends: {moved:?}"));
+            .event(&format!("{node}: the copy of {vmi} {what}"));
+    }
+
+    /// Whether the copy goes on as post-copy, which its migration must allow.
+    fn switches(&mut self, id: &Id) -> bool {
+        let vmi = self.pods.get(id).map(|local| local.owner.vmi.clone());
+        let vmi = vmi.and_then(|vmi| self.node.cluster.get(&vmi));
+        let allows = vmi.is_some_and(|vmi| {
+            let settings = &vmi["status"]["migrationState"]["migrationConfiguration"];
+            settings["allowPostCopy"] == true && settings["allowWorkloadDisruption"] == true
+        });
+        allows && self.node.random.chance(500)
     }
 
     /// A random fault, in so many of a thousand cases.
@@ -251,8 +307,10 @@ impl Kubelet {
         }));
         let is_movable = vmi["spec"]["evictionStrategy"] == "LiveMigrate";
         if is_movable && conditions.iter().all(|one| one["type"] != "LiveMigratable") {
+            let reason = self.node.behaviour.is_alone.then_some("OnlyWithinNode");
             conditions.push(json!({
-                "type": "LiveMigratable", "status": "True", "lastTransitionTime": now,
+                "type": "LiveMigratable", "status": "True", "reason": reason,
+                "lastTransitionTime": now,
             }));
         }
         let body = json!({
@@ -266,6 +324,18 @@ impl Kubelet {
             },
         });
         self.write(id, vmi, &Patch::Apply(body));
+    }
+
+    /// Gives the guest processors, and reports them.
+    fn plug(&mut self, id: &Id, vmi: &Value, sockets: u64) {
+        let conditions = vmi["status"]["conditions"].as_array();
+        let mut conditions = conditions.cloned().unwrap_or_default();
+        conditions.retain(|one| one["type"] != "HotVCPUChange");
+        let body = json!({
+            "metadata": {"resourceVersion": meta::resource_version(vmi)},
+            "status": {"currentCPUTopology": {"sockets": sockets}, "conditions": conditions},
+        });
+        self.write(id, vmi, &Patch::Merge(body));
     }
 
     /// Changes the VMI, on condition that it has not changed; otherwise the pod is looked at again.

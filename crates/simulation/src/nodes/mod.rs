@@ -42,6 +42,8 @@ pub(crate) struct Behaviour {
     pub(crate) step: Duration,
     /// Whether image pulls and starts fail at random.
     pub(crate) has_faults: Arc<AtomicBool>,
+    /// There is no other node: guests move within this one.
+    pub(crate) is_alone: bool,
 }
 
 pub(crate) struct Node {

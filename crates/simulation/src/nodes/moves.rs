@@ -24,6 +24,8 @@ pub(super) enum Step {
     /// Have the launcher run the guest that was given up to it.
     TakeOver,
     Begin,
+    /// Report that the guest runs in its new pod and its memory follows.
+    PublishPostCopy,
     Cancel,
     End(Outcome),
 }
@@ -35,10 +37,15 @@ pub(super) enum Outcome {
     Aborted,
 }
 
-/// Whether the VMI is on the node that its last migration led to.
+/// Whether the guest belongs to the pod that its last migration led to: the node of the VMI shows that, or, within a
+/// node, that it has arrived.
 fn has_moved(vmi: &Value) -> bool {
-    let target = &vmi["status"]["migrationState"]["targetNode"];
-    target.is_string() && *target == vmi["status"]["nodeName"]
+    let state = &vmi["status"]["migrationState"];
+    let target = &state["targetNode"];
+    let is_at_target = target.is_string() && *target == vmi["status"]["nodeName"];
+    let is_within_node = state["sourceNode"] == *target;
+    let is_there = state["completed"] == true || !state["targetNodeDomainReadyTimestamp"].is_null();
+    is_at_target && (!is_within_node || is_there && state["failed"] != true)
 }
 
 /// The part of a pod of that node in the life of the VMI that owns it.
@@ -75,7 +82,7 @@ pub(super) fn next_step(part: Part, vmi: &Value, node: &str, stage: Option<Stage
         Part::Arrives => match stage {
             None if state["abortRequested"] == true || has("startTimestamp") => None,
             None => Some(Step::Receive),
-            Some(Stage::Waiting | Stage::Received) => {
+            Some(Stage::Waiting | Stage::Received | Stage::PostCopy) => {
                 (!has("targetNodeAddress")).then_some(Step::PublishAddress)
             }
             Some(Stage::Done) => {
@@ -111,6 +118,8 @@ fn leaving(state: &Value, stage: Option<Stage>) -> Option<Step> {
         Some(Stage::Cancelled) if is_unwanted => Some(Step::End(Outcome::Aborted)),
         Some(Stage::Cancelled) => Some(Step::End(Outcome::Failed("cancelled"))),
         Some(Stage::Copying) => is_unwanted.then_some(Step::Cancel),
+        // It cannot go back.
+        Some(Stage::PostCopy) => (state["mode"] != "PostCopy").then_some(Step::PublishPostCopy),
         Some(Stage::Waiting | Stage::Received) => None,
         None => Some(Step::End(Outcome::Failed("the launcher was not asked"))),
     }
@@ -161,6 +170,41 @@ mod tests {
         let after = vmi("n2", json!({"completed": true}));
         check("old", "n1", &after, None);
         check("new", "n2", &after, Some(Part::Runs));
+    }
+
+    #[test]
+    fn guest_stays_in_its_pod_until_it_has_arrived_in_another_one_of_its_node() {
+        let within = |change: Value| {
+            let mut vmi = vmi("n1", change);
+            vmi["status"]["migrationState"]["targetNode"] = "n1".into();
+            vmi
+        };
+        let part = |name: &str, vmi: &Value| part_of(&pod(name), vmi, "n1");
+        for (state, old, new) in [
+            (json!({}), Some(Part::Runs), Some(Part::Arrives)),
+            (
+                json!({"completed": true, "failed": true}),
+                Some(Part::Runs),
+                None,
+            ),
+            (json!({"completed": true}), None, Some(Part::Runs)),
+            (
+                json!({"targetNodeDomainReadyTimestamp": "t"}),
+                None,
+                Some(Part::Runs),
+            ),
+        ] {
+            let vmi = within(state);
+            assert_eq!((part("old", &vmi), part("new", &vmi)), (old, new), "{vmi}");
+        }
+        let begun = within(json!({"startTimestamp": "t", "targetNodeAddress": "a"}));
+        let next = |part, stage| next_step(part, &begun, "n1", Some(stage));
+        assert_eq!(next(Part::Arrives, Stage::Waiting), None);
+        assert_eq!(next(Part::Runs, Stage::Copying), None);
+        let switched = Some(Step::PublishPostCopy);
+        assert_eq!(next(Part::Runs, Stage::PostCopy), switched);
+        let moved = Some(Step::End(Outcome::Moved));
+        assert_eq!(next(Part::Runs, Stage::Done), moved);
     }
 
     #[test]

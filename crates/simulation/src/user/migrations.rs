@@ -66,8 +66,10 @@ impl User {
         };
         let conditions = vmi["status"]["conditions"].as_array();
         let mut conditions = conditions.into_iter().flatten();
-        let can_leave =
-            conditions.any(|one| one["type"] == "LiveMigratable" && one["status"] == "True");
+        let can_leave = conditions.any(|one| {
+            let is_true = one["type"] == "LiveMigratable" && one["status"] == "True";
+            is_true && one["reason"] != "OnlyWithinNode"
+        });
         let node = &vmi["status"]["nodeName"];
         let is_marked = vmi["status"]["evacuationNodeName"].is_string();
         if !can_leave || is_marked || pod["spec"]["nodeName"] != *node {

@@ -1,11 +1,14 @@
 //! Users: random requests at random times.
 
 mod migrations;
+mod policies;
+mod pool;
 
 use apimachinery::meta;
 use serde_json::{Value, json};
 
 use crate::cluster::{Author, Cluster, Deletion, Id, Kind, Patch, Propagation};
+use crate::features::Features;
 use crate::guests::{End, Guests};
 use crate::processes::NAMESPACE;
 use crate::random::Random;
@@ -21,6 +24,7 @@ pub(crate) struct User {
     pub(crate) random: Random,
     /// Created so far.
     pub(crate) migrations: u32,
+    pub(crate) features: Features,
 }
 
 impl User {
@@ -30,6 +34,15 @@ impl User {
         let vm = Id::new(Kind::Vm, NAMESPACE, name);
         if self.cluster.get(&vm).is_none() && self.random.chance(700) {
             return self.create_vm(name);
+        }
+        if self.features.policies && self.random.chance(80) {
+            return self.change_policy();
+        }
+        if self.features.live && self.random.chance(120) {
+            return self.change_processors(&vm);
+        }
+        if self.features.pool && self.random.chance(150) {
+            return self.change_pool();
         }
         match self.random.below(23) {
             0 | 1 => self.change_strategy(&vm),
@@ -52,9 +65,14 @@ impl User {
 
     fn create_vm(&mut self, name: &str) -> String {
         let strategy = *self.random.pick(&STRATEGIES).unwrap_or(&"Always");
+        let mut guest = movable_guest();
+        if self.features.live {
+            guest["domain"]["cpu"] =
+                json!({"sockets": 1, "cores": 1, "threads": 1, "maxSockets": 4});
+        }
         let vm = json!({
             "metadata": {"name": name},
-            "spec": {"runStrategy": strategy, "template": {"spec": movable_guest()}},
+            "spec": {"runStrategy": strategy, "template": {"spec": guest}},
         });
         let made = self
             .cluster
@@ -79,6 +97,15 @@ impl User {
         let body = json!({"spec": {"template": {"spec": {"domain": memory}}}});
         let is_done = self.patch(vm, body, Author::main(USER));
         format!("{} gets {size}: {is_done}", vm.name)
+    }
+
+    /// A running guest follows, unless it would lose processors.
+    fn change_processors(&mut self, vm: &Id) -> String {
+        let sockets = 1 + self.random.below(4);
+        let cpu = json!({"cpu": {"sockets": sockets}});
+        let body = json!({"spec": {"template": {"spec": {"domain": cpu}}}});
+        let is_done = self.patch(vm, body, Author::main(USER));
+        format!("{} gets {sockets} sockets: {is_done}", vm.name)
     }
 
     /// The same as the subresources of virt-api.
@@ -220,11 +247,12 @@ impl User {
         format!("{text}: {}", self.patch(&id, body, Author::main(USER)))
     }
 
-    /// Resumes the replica set and has all nodes take pods, so that the cluster can converge.
+    /// Resumes the replica set and the pool, and has all nodes take pods, so that the cluster can converge.
     pub(crate) fn settle(&mut self) {
         self.uncordon_all();
         let id = Id::new(Kind::ReplicaSet, NAMESPACE, SET);
         let _gone = self.patch(&id, json!({"spec": {"paused": false}}), Author::main(USER));
+        self.resume_pool();
     }
 }
 

@@ -9,15 +9,19 @@ use anyhow::{Context, Result};
 use cluster_view::Configuration;
 use embedded_api::{EmbeddedApi, Identity};
 use error_chain::error_chain;
-use reconcile::{Clock, Election};
+use reconcile::{Clock, Leadership};
 use serving::{ClientCertificates, HttpsClient};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use virt_controller::AccelerationPolicy;
-use virt_handler::{Capabilities, DeviceFiles, PermittedDevices};
+use virt_handler::{Capabilities, DeviceFiles, GuestCredentials, MediatedDevices, PermittedDevices};
 
 use super::{certificates::Certificates, exports, install, uploads};
-use crate::{cli, identities::FRONT_PROXY, state_dir::StateDir};
+use crate::{
+    cli,
+    identities::{FRONT_PROXY, Identities},
+    state_dir::StateDir,
+};
 
 /// Concurrent reconciles of each controller.
 const CONCURRENCY: usize = 8;
@@ -55,6 +59,9 @@ impl Host<'_> {
 
 /// The namespace of the installation.
 pub(super) const NAMESPACE: &str = "kubevirt";
+
+/// A state directory has one process, the one with its lock. On a slow machine it would lose its lease to nobody.
+const SOLE: Leadership = Leadership::Sole;
 
 /// The administrator's configuration as each component reads it, with its own rights.
 struct Configurations {
@@ -106,13 +113,14 @@ pub(super) async fn start(
         clock: Clock::system(),
         cluster: configurations.controller.clone(),
         concurrency: CONCURRENCY,
-        election: election(host, "virt-controller"),
+        leadership: SOLE,
     };
     tasks.spawn(virt_controller::run(controller, stop.clone()));
     let operator = operator::Settings {
         client: host.account("kubevirt-controller"),
         clock: Clock::system(),
-        election: election(host, "virt-operator"),
+        namespace: NAMESPACE.to_owned(),
+        leadership: SOLE,
         environment: operator::Environment::Host {
             node: host.flags.node_name.clone(),
         },
@@ -120,15 +128,6 @@ pub(super) async fn start(
     };
     tasks.spawn(operator::run(operator, stop.clone()));
     install::node_labelled(&host.client("ferrovirt-up"), &host.flags.node_name).await
-}
-
-/// A state directory has one process, so after a crash the next one need not wait until its own lease expires.
-fn election(host: &Host<'_>, name: &str) -> Election {
-    Election {
-        namespace: NAMESPACE.to_owned(),
-        name: name.to_owned(),
-        identity: host.flags.node_name.clone(),
-    }
 }
 
 async fn virt_api(
@@ -193,6 +192,7 @@ async fn handler(
             |own| ClientCertificates::Required(own.servers.clone()),
         )?,
         peers: None,
+        guests: guest_credentials(host.certificates),
         cluster: configurations.handler.clone(),
         clock: Clock::system(),
     };
@@ -202,6 +202,13 @@ async fn handler(
         configuration: configurations.handler.clone(),
     };
     tasks.spawn(permitted.run(stop.clone()));
+    let mediated = MediatedDevices {
+        client: host.account("kubevirt-handler"),
+        node: host.flags.node_name.clone(),
+        files: DeviceFiles::of_host(),
+        configuration: configurations.handler.clone(),
+    };
+    tasks.spawn(mediated.run(stop.clone()));
     let (running, all) = (stop.clone(), stop.clone());
     tasks.spawn(async move {
         if let Err(error) = virt_handler::run(settings, running).await {
@@ -210,6 +217,20 @@ async fn handler(
         }
     });
     Ok(())
+}
+
+/// What virt-handler shows to servers in guests, which check it by the authority of our servers.
+fn guest_credentials(certificates: &Certificates) -> watch::Receiver<Option<GuestCredentials>> {
+    let of = |own: &Identities| GuestCredentials {
+        identity: own.guest_client.clone(),
+        authorities: own.servers.clone(),
+    };
+    let (sender, receiver) = watch::channel(Some(of(certificates.first())));
+    certificates.on_renewal(move |next| {
+        sender.send_replace(Some(of(next)));
+        Ok(())
+    });
+    receiver
 }
 
 /// Opens a port that only this host can reach.

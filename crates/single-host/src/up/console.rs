@@ -42,6 +42,7 @@ pub(super) fn serve(
             client: client(api_server, &certificates.first().users)?,
         },
         now: Timestamp::now,
+        tickets: None,
         tasks: tasks.clone(),
         stop: stop.clone(),
     };

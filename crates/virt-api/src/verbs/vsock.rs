@@ -60,11 +60,8 @@ impl StreamVerb for Vsock {
             ))
         })?;
         let is_given = query::value(query, "tls").is_some_and(|value| !value.is_empty());
-        if !is_given || query::flag(query, "tls")? {
-            let message = "TLS inside of the vsock is not supported yet: ask with tls=false";
-            return Err(Refusal::not_implemented(message));
-        }
-        Ok(format!("{}?port={number}", Self::NAME))
+        let tls = !is_given || query::flag(query, "tls")?;
+        Ok(format!("{}?port={number}&tls={tls}", Self::NAME))
     }
 }
 
@@ -107,28 +104,26 @@ mod tests {
     }
 
     #[test]
-    fn port_is_a_number_and_tls_is_refused() {
+    fn port_is_a_number_and_tls_is_the_default() {
         let request = |query| {
             let request = Vsock::node_request(Some(query));
             request.map_err(|refusal| refusal.code.as_u16())
         };
-        assert_eq!(
-            request("port=1024&tls=false"),
-            Ok("vsock?port=1024".to_owned())
-        );
-        assert_eq!(
-            request("tls=0&port=70000"),
-            Ok("vsock?port=70000".to_owned())
-        );
+        for (query, expected) in [
+            ("port=1024&tls=false", "vsock?port=1024&tls=false"),
+            ("tls=0&port=70000", "vsock?port=70000&tls=false"),
+            ("port=1024", "vsock?port=1024&tls=true"),
+            ("port=1024&tls=", "vsock?port=1024&tls=true"),
+            ("port=1024&tls=true", "vsock?port=1024&tls=true"),
+        ] {
+            assert_eq!(request(query), Ok(expected.to_owned()), "{query}");
+        }
         for (query, code) in [
             ("tls=false", 400),
             ("port=&tls=false", 400),
             ("port=-1&tls=false", 400),
             ("port=4294967295&tls=false", 400),
             ("port=1024&tls=maybe", 400),
-            ("port=1024", 501),
-            ("port=1024&tls=", 501),
-            ("port=1024&tls=true", 501),
         ] {
             assert_eq!(request(query), Err(code), "{query}");
         }

@@ -20,6 +20,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use cluster_view::Configuration;
 use kube::Client;
 use kube::runtime::watcher;
 use kubevirt_api::clone::VirtualMachineClone;
@@ -50,6 +51,7 @@ struct Controller {
     clones: Store<VirtualMachineClone>,
     vms: Store<Vm>,
     volumes: Volumes,
+    cluster: Configuration,
     recorder: Recorder,
     clock: Clock,
 }
@@ -92,6 +94,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         clones: clones.clone(),
         vms,
         volumes: wiring.caches.volumes(&gate),
+        cluster: wiring.cluster.clone(),
         recorder: wiring.recorder.clone(),
         clock: wiring.settings.clock,
     };

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::copy::{own_snapshot_name, restore_name, target_name};
 use super::{CloneError, Controller};
+use crate::expansion::expanded;
 use crate::restore::{Target, copied_vm};
 
 #[derive(Debug, Default)]
@@ -27,6 +28,9 @@ pub(super) struct Observed {
     pub(super) snapshot: Option<VirtualMachineSnapshot>,
     /// The VM in the snapshot; null unless the snapshot is ready.
     pub(super) copied: Value,
+    /// The VM in the snapshot, or the source before there is one, without instance type and preference, as far as
+    /// these can be applied.
+    pub(super) expanded: Option<Value>,
     pub(super) backups: Vec<VolumeBackup>,
     pub(super) restore: Option<VirtualMachineRestore>,
     /// The VM with the name of the target.
@@ -128,6 +132,9 @@ impl Controller {
         if is_of_vm(&observed.clone) && observed.snapshot.is_none() {
             let named = Key::new(key.namespace.as_str(), source_vm.as_str());
             observed.source = self.vm(&named).await?;
+            if let Some(source) = &observed.source {
+                observed.expanded = self.expanded(key, observed.now, &source.object).await?;
+            }
         }
         if observed.restore.is_none() {
             self.observe_content(key, observed).await?;
@@ -188,10 +195,29 @@ impl Controller {
         };
         let copied = copied_vm(&self.client, &key.namespace, &content).await;
         if let Some((vm, backups)) = copied.map_err(unreadable("the content"))? {
+            if !vm.is_null() {
+                observed.expanded = self.expanded(key, observed.now, &vm).await?;
+            }
             observed.copied = vm;
             observed.backups = backups;
         }
         Ok(())
+    }
+
+    /// The VM with its instance type and preference applied; `None` if that is not possible, as for the VM itself.
+    async fn expanded(
+        &self,
+        key: &Key,
+        now: Timestamp,
+        vm: &Value,
+    ) -> Result<Option<Value>, CloneError> {
+        let place = (&self.client, key.namespace.as_str());
+        let expanded = expanded(place, &self.cluster.now(), now, vm).await;
+        let expanded = expanded.map_err(|source| CloneError::Read {
+            what: "the instance type or preference",
+            source,
+        })?;
+        Ok(expanded.ok())
     }
 
     async fn vm(&self, key: &Key) -> Result<Option<Target>, CloneError> {

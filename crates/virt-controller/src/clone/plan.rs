@@ -147,7 +147,8 @@ fn obstacle(observed: &Observed, source: &Value) -> Option<Plan> {
         let message = format!("VirtualMachine {target} exists already");
         return Some(failed(Reason::CloneTargetExists, message));
     }
-    match keeps_state(source) {
+    // A preference may ask for it, too.
+    match keeps_state(observed.expanded.as_ref().unwrap_or(source)) {
         Ok(true) => Some(failed(
             Reason::SourceVMWithBackendStorageInvalid,
             format!("VirtualMachine {source_vm} keeps state of its TPM or firmware"),

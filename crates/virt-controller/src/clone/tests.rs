@@ -151,9 +151,17 @@ fn clone_of_a_vm_begins_when_its_volumes_can_be_copied() {
     let mut with_tpm = vm();
     let domain = &mut with_tpm["spec"]["template"]["spec"]["domain"];
     domain["devices"]["tpm"] = json!({"persistent": true});
-    one.source = Some(target(with_tpm, &copyable()));
+    one.source = Some(target(with_tpm.clone(), &copyable()));
     let keeps_state = ("failed", Reason::SourceVMWithBackendStorageInvalid);
     assert_eq!(problem(&one), keeps_state);
+    // A preference asks for it: nothing is copied.
+    one.source = Some(source(&copyable()));
+    one.expanded = Some(with_tpm.clone());
+    assert_eq!(problem(&one), keeps_state);
+    // The preference was changed before the snapshot.
+    let mut changed = ready(&json!({}));
+    changed.expanded = Some(with_tpm);
+    assert_eq!(problem(&changed), keeps_state);
     let mut filtered = observed(&json!({"labelFilters": ["a("]}), &Value::Null);
     filtered.source = Some(source(&copyable()));
     assert_eq!(problem(&filtered), ("failed", Reason::CloneNotPossible));

@@ -10,6 +10,7 @@ use reasons::Reason;
 use reconcile::{EventType, Key, Requeue, WriteError, apply_reported, create, delete, merge};
 use serde_json::{Map, Value, json};
 
+use super::figures;
 use super::observe::{Begun, Observed, is_of};
 use super::plan::{Plan, Step};
 use super::status::{self, Done};
@@ -275,6 +276,7 @@ impl Controller {
                 let after = status.phase.unwrap_or_default();
                 if before != after {
                     tracing::info!(from = %before, to = %after, "phase changes");
+                    figures::enter(&after, migration.created(), observed.now);
                     let message = done.failure.as_ref().or(plan.failure.as_ref());
                     self.publish_end(observed, &after, message.map(String::as_str));
                 }

@@ -1,6 +1,7 @@
-//! Creates migrations for guests that have to leave their node, because a pod was evicted, and removes
-//! that mark from guests that have left it.
+//! Creates migrations for guests that have to leave their node, because a pod was evicted or the node has the taint
+//! of drained nodes, and removes the mark of an eviction from guests that have left their node.
 
+use cluster_config::ClusterConfig;
 use kubevirt_api::migration_request::MigrationPriority;
 use kubevirt_api::vmi::EvictionStrategy;
 use kubevirt_api::vmi_status::{
@@ -11,36 +12,75 @@ use reconcile::{Key, Reconciler, Requeue};
 use serde_json::json;
 
 use super::automatic::Cause;
-use super::{Controller, MigrationError, VMI};
+use super::{CONFIGURATION, Controller, MigrationError, VMI};
 use crate::gate::Gate;
-use crate::view::{Guest, GuestStatus as Status};
+use crate::view::{Guest, GuestStatus as Status, Host};
 use crate::wiring::Wiring;
+
+const NODE: &str = "node";
 
 struct Evacuation(Controller);
 
 pub(super) fn register(wiring: &mut Wiring<'_>, controller: &Controller) {
     let gate = Gate::default();
-    let queue = gate.clone();
+    let (queue, source) = (gate.clone(), controller.source.clone());
     wiring.caches.guests.on_change(move |vmi| {
-        if vmi.status.evacuation_node.is_some() {
+        let host = source.hosts.get(&host_of(vmi));
+        if vmi.status.evacuation_node.is_some()
+            || is_drained(vmi, host.as_deref(), &source.cluster.now())
+        {
             queue.add(Key::of(vmi), VMI);
         }
     });
+    let (queue, source) = (gate.clone(), controller.source.clone());
+    let all = controller.vmis.clone();
+    wiring.caches.hosts.on_change(move |host: &Host| {
+        if !has_taint(host, &source.cluster.now()) {
+            return;
+        }
+        let here = Key::of(host);
+        let all = all.list().into_iter();
+        let guests = all.filter(|vmi| host_of(vmi) == here);
+        queue.add_all(guests.map(|vmi| Key::of(&*vmi)), NODE);
+    });
+    let (queue, all) = (gate.clone(), controller.vmis.clone());
+    // The taint may have another key now.
+    wiring.on_configuration(move || queue.add_all(all.keys(), CONFIGURATION));
     let (controller, vmis) = (controller.clone(), controller.vmis.clone());
     wiring.controller(&gate, &vmis, move || Evacuation(controller.clone()));
 }
 
-/// Whether the guest can and has to leave its node now, by a migration of this controller.
+/// Whether an eviction has the guest leave its node now, by a migration of this controller.
 pub(super) fn has_to_leave(vmi: &Guest) -> bool {
     let status = &vmi.status;
+    status.evacuation_node.is_some() && status.evacuation_node == status.node_name && can_leave(vmi)
+}
+
+fn can_leave(vmi: &Guest) -> bool {
+    let status = &vmi.status;
     let kind = VirtualMachineInstanceConditionType::LiveMigratable;
-    status.evacuation_node.is_some()
-        && status.evacuation_node == status.node_name
-        && status.phase == GuestPhase::Running
+    status.phase == GuestPhase::Running
         && vmi.eviction_strategy != Some(EvictionStrategy::External)
         && !vmi.is_deleting()
         && conditions::is_true(&status.conditions, &kind)
         && !vmi.stays_on_node()
+}
+
+fn host_of(vmi: &Guest) -> Key {
+    Key::new("", vmi.status.node_name.as_deref().unwrap_or_default())
+}
+
+fn has_taint(host: &Host, config: &ClusterConfig) -> bool {
+    host.no_schedule.contains(config.drain_taint())
+}
+
+/// Whether the guest is to leave a node that is drained by its taint: nobody evicts its pod.
+fn is_drained(vmi: &Guest, host: Option<&Host>, config: &ClusterConfig) -> bool {
+    use EvictionStrategy::{LiveMigrate, LiveMigrateIfPossible};
+    let own = vmi.eviction_strategy.as_ref();
+    let strategy = own.unwrap_or(&config.eviction_strategy);
+    matches!(strategy, LiveMigrate | LiveMigrateIfPossible)
+        && host.is_some_and(|host| has_taint(host, config))
 }
 
 /// Whether the guest has left the node that it had to leave.
@@ -79,7 +119,10 @@ impl Reconciler for Evacuation {
             controller.end_evacuation(&vmi).await?;
             return Ok(Requeue::OnChange);
         }
-        if !has_to_leave(&vmi) {
+        let host = controller.source.hosts.get(&host_of(&vmi));
+        let config = controller.source.cluster.now();
+        let is_drained = can_leave(&vmi) && is_drained(&vmi, host.as_deref(), &config);
+        if !has_to_leave(&vmi) && !is_drained {
             return Ok(Requeue::OnChange);
         }
         let all = controller.migrations.in_namespace(&key.namespace);
@@ -129,6 +172,86 @@ mod tests {
             ("External", false),
         ] {
             assert_eq!(has_to_leave(&guest(strategy)), expected, "{strategy}");
+        }
+    }
+
+    #[test]
+    fn taint_of_drained_nodes_moves_guests_whose_strategy_allows_it() {
+        let host = |key: &str, effect: &str| -> Host {
+            let taint = json!({"key": key, "effect": effect});
+            let node = json!({"metadata": {"name": "n1"}, "spec": {"taints": [taint]}});
+            serde_json::from_value(node).unwrap()
+        };
+        let config = |strategy: Option<&str>, key: Option<&str>| {
+            let written = json!({"evictionStrategy": strategy,
+                "migrations": {"nodeDrainTaintKey": key}});
+            ClusterConfig::from_kubevirt(&serde_json::from_value(written).unwrap())
+        };
+        let drain = "kubevirt.io/drain";
+        for (own, default, key, host, expected) in [
+            (
+                Some("LiveMigrate"),
+                None,
+                None,
+                host(drain, "NoSchedule"),
+                true,
+            ),
+            (
+                Some("LiveMigrateIfPossible"),
+                None,
+                None,
+                host(drain, "NoSchedule"),
+                true,
+            ),
+            (
+                None,
+                Some("LiveMigrate"),
+                None,
+                host(drain, "NoSchedule"),
+                true,
+            ),
+            (None, None, None, host(drain, "NoSchedule"), false),
+            (
+                Some("None"),
+                Some("LiveMigrate"),
+                None,
+                host(drain, "NoSchedule"),
+                false,
+            ),
+            (
+                Some("External"),
+                None,
+                None,
+                host(drain, "NoSchedule"),
+                false,
+            ),
+            (
+                Some("LiveMigrate"),
+                None,
+                None,
+                host(drain, "NoExecute"),
+                false,
+            ),
+            (
+                Some("LiveMigrate"),
+                None,
+                None,
+                host("other", "NoSchedule"),
+                false,
+            ),
+            (
+                Some("LiveMigrate"),
+                None,
+                Some("other"),
+                host("other", "NoSchedule"),
+                true,
+            ),
+        ] {
+            let vmi = json!({"metadata": {}, "status": {"nodeName": "n1"},
+                "spec": {"domain": {"devices": {}}, "evictionStrategy": own}});
+            let vmi: Guest = serde_json::from_value(vmi).unwrap();
+            let found = is_drained(&vmi, Some(&host), &config(default, key));
+            assert_eq!(found, expected, "{own:?} {default:?} {key:?} {host:?}");
         }
     }
 

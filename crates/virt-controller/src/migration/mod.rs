@@ -6,6 +6,7 @@
 //! - `plan` derives phase and steps from the observed objects;
 //! - `limits` decides whose turn it is among the migrations that wait;
 //! - `policy` chooses the settings of a migration;
+//! - `figures` are the metrics;
 //! - `automatic` creates migrations that no user asked for: `evacuation` for guests that have to leave their
 //!   node, `workload_update` for guests whose pod has an outdated launcher.
 //!
@@ -15,6 +16,7 @@
 mod act;
 mod automatic;
 mod evacuation;
+mod figures;
 mod limits;
 mod observe;
 mod plan;
@@ -39,6 +41,7 @@ use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
+use self::figures::Figures;
 use self::observe::Begun;
 use self::view::Migration;
 use crate::gate::Gate;
@@ -64,6 +67,8 @@ struct Controller {
     clock: Clock,
     /// Migrations whose turn has come while the cache still shows them waiting, by UID.
     begun: Arc<Mutex<BTreeMap<String, Begun>>>,
+    /// Ends the metrics with this controller.
+    _figures: Arc<Figures>,
 }
 
 /// Why a reconcile failed.
@@ -179,10 +184,14 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         recorder: wiring.recorder.clone(),
         clock: wiring.settings.clock,
         begun: Arc::default(),
+        _figures: Arc::default(),
     };
     evacuation::register(wiring, &controller);
     workload_update::register(wiring, &controller);
-    wiring.controller(&gate, &migrations, move || controller.clone());
+    wiring.controller(&gate, &migrations, move || Controller {
+        _figures: Arc::default(),
+        ..controller.clone()
+    });
 }
 
 impl Reconciler for Controller {
@@ -190,6 +199,7 @@ impl Reconciler for Controller {
     type Error = MigrationError;
 
     async fn reconcile(&self, key: &Key) -> Result<Requeue, MigrationError> {
+        figures::observe(key, &self.migrations);
         let Some(migration) = self.migrations.get(key) else {
             return Ok(Requeue::OnChange);
         };

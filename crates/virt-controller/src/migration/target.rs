@@ -13,7 +13,7 @@ use super::policy;
 use super::{Controller, MigrationError};
 use crate::merge_patch::in_place_of;
 use crate::view::{Claim, Guest};
-use crate::vmi::{Definitions, claim_names};
+use crate::vmi::{Definitions, claim_names, state_claim_name};
 
 impl Controller {
     /// The pod for the guest; `None` if the VMI is gone.
@@ -42,7 +42,9 @@ impl Controller {
         let api = Api::<Claim>::namespaced(self.client.clone(), &key.namespace);
         let moves = model::volume_moves(&whole);
         model::put_on_new_claims(&mut whole.spec.volumes, &moves);
-        for name in claim_names(&whole.spec) {
+        around.state_claim = state_claim_name(&whole);
+        let state = around.state_claim.clone();
+        for name in claim_names(&whole.spec).into_iter().chain(state.as_deref()) {
             // A missing one is an error of the rendering, which names it.
             if let Some(claim) = api.get_opt(name).await.map_err(read("a claim"))? {
                 around.claims.insert(name.to_owned(), claim.facts);

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use error_chain::error_chain;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Api, Resource};
 use kubevirt_api::data_volume_status::DataVolume;
 use kubevirt_api::finalizers;
@@ -61,7 +61,12 @@ impl Controller {
                 let api: Api<VirtualMachineTemplate> = self.api(key);
                 add(&api, key, &name, body, "the template").await?;
             }
-            Step::OwnVolume(index) => self.own_volume(key, observed, *index).await?,
+            Step::ReleaseVolume(index) => self.change_owner(observed, *index, None).await?,
+            Step::OwnVolume(index) => {
+                let template = observed.template.as_ref();
+                let owner = template.map(render::template_owner);
+                self.change_owner(observed, *index, owner).await?;
+            }
             Step::DeleteSnapshot => {
                 let metadata = observed.snapshot.as_ref().map(|one| &one.metadata);
                 let api: Api<VirtualMachineSnapshot> = self.api(key);
@@ -99,26 +104,27 @@ impl Controller {
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 
-    async fn own_volume(
+    /// Replaces the request as the owner of a data volume.
+    async fn change_owner(
         &self,
-        key: &Key,
         observed: &Observed,
         index: usize,
+        owner: Option<OwnerReference>,
     ) -> Result<(), RequestError> {
-        let (Some(volume), Some(template)) = (observed.volumes.get(index), &observed.template)
-        else {
+        let Some(volume) = observed.volumes.get(index) else {
             return Ok(());
         };
         let metadata = &volume.metadata;
         let mut owners = metadata.owner_references.clone().unwrap_or_default();
         owners.retain(|one| one.uid != render::uid(&observed.request));
-        owners.push(render::template_owner(template));
+        owners.extend(owner);
         let body = json!({"metadata": {
             "resourceVersion": metadata.resource_version,
             "ownerReferences": owners,
         }});
-        let api: Api<DataVolume> = self.api(key);
-        let written = merge(&api, MANAGER, &Key::of(volume), &body).await;
+        let named = Key::of(volume);
+        let api: Api<DataVolume> = self.api(&named);
+        let written = merge(&api, MANAGER, &named, &body).await;
         match written {
             Ok(_) | Err(WriteError::NotFound { .. }) => Ok(()),
             Err(error) => Err(RequestError::Own(error)),
@@ -223,6 +229,7 @@ fn name(step: &Step) -> &'static str {
         Step::CreateVolume(_) => "virt-controller/template-request/create-volume",
         Step::AddFinalizer => "virt-controller/template-request/add-finalizer",
         Step::CreateTemplate(_) => "virt-controller/template-request/create-template",
+        Step::ReleaseVolume(_) => "virt-controller/template-request/release-volume",
         Step::OwnVolume(_) => "virt-controller/template-request/own-volume",
         Step::RemoveFinalizer => "virt-controller/template-request/remove-finalizer",
         Step::DeleteVolume(_) => "virt-controller/template-request/delete-volume",

@@ -1,8 +1,8 @@
 //! The controller of template requests: makes a `VirtualMachineTemplate` of a VM.
 //!
 //! It takes a snapshot of the VM and fills a data volume from each disk in it. When they have their data, it creates
-//! the template, whose VMs copy them. The data volumes belong to the request until there is a template, then to the
-//! template; the snapshot is deleted, and the data volumes of a request that has failed.
+//! the template, whose VMs copy them. The data volumes belong to the request until they have their data, to nobody while
+//! the template is created, and then to the template; the snapshot is deleted, and the data volumes of a request that has failed.
 //!
 //! - [`plan`] decides, [`render`] makes the template of the VM.
 //!
@@ -39,8 +39,8 @@ use crate::wiring::Wiring;
 /// Trigger by a request.
 const REQUEST: &str = "virtualmachinetemplaterequest";
 const SNAPSHOT: &str = "virtualmachinesnapshot";
-/// More steps than any request needs at once: two for each disk of its VM.
-const MAX_STEPS: usize = 600;
+/// More steps than any request needs at once: three for each disk of its VM.
+const MAX_STEPS: usize = 900;
 
 #[derive(Clone)]
 struct Controller {
@@ -100,7 +100,7 @@ enum RequestError {
     },
     #[error("change the finalizers")]
     Finalizers(#[source] WriteError),
-    #[error("give a data volume to the template")]
+    #[error("change the owner of a data volume")]
     Own(#[source] WriteError),
     #[error("delete {what}")]
     Delete {

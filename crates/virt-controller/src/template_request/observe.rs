@@ -3,28 +3,19 @@
 
 use std::sync::Arc;
 
-use cluster_view::sizes::{self, FindError};
-use defaults::{Environment, expand};
-use error_chain::error_chain;
-use instancetype::{Choice, reference};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kubevirt_api::data_volume_status::{DataVolume, DataVolumePhase};
-use kubevirt_api::instancetype::VirtualMachineInstancetypeSpec;
-use kubevirt_api::preference::VirtualMachinePreferenceSpec;
 use kubevirt_api::snapshot::{VirtualMachineSnapshot, VolumeBackup};
 use kubevirt_api::template::{VirtualMachineTemplate, VirtualMachineTemplateRequest};
 use kubevirt_api::{VirtualMachine, conditions, finalizers, labels};
 use reconcile::Key;
-use serde::Deserialize as _;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
-use uuid::Uuid;
 
 use super::render::{snapshot_name, template_name, uid, volume_name};
 use super::{Controller, RequestError};
+use crate::expansion::expanded;
 use crate::restore::{Target, copied_vm};
 
 /// The types of the conditions.
@@ -228,61 +219,11 @@ impl Controller {
         now: Timestamp,
         vm: &Value,
     ) -> Result<Result<Value, String>, RequestError> {
-        let read = match VirtualMachine::deserialize(vm) {
-            Ok(read) => read,
-            Err(error) => return Ok(Err(error.to_string())),
-        };
-        let status = read.status.unwrap_or_default();
-        let size = reference::instancetype(
-            read.spec.instancetype.as_ref(),
-            status.instancetype_ref.as_ref(),
-        );
-        let preference = reference::preference(
-            read.spec.preference.as_ref(),
-            status.preference_ref.as_ref(),
-        );
-        let size = match self
-            .spec::<VirtualMachineInstancetypeSpec>(key, size)
-            .await?
-        {
-            Ok(size) => size,
-            Err(message) => return Ok(Err(message)),
-        };
-        let preference = self.spec::<VirtualMachinePreferenceSpec>(key, preference);
-        let preference = match preference.await? {
-            Ok(preference) => preference,
-            Err(message) => return Ok(Err(message)),
-        };
-        let choice = Choice {
-            instancetype: size.as_ref(),
-            preference: preference.as_ref(),
-        };
-        let env = Environment {
-            now: &Time(now),
-            new_uuid: &Uuid::new_v4,
-        };
-        let expanded = expand(vm, choice, &self.cluster.now(), env);
-        Ok(expanded.map_err(|violations| {
-            let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
-            all.join("; ")
-        }))
-    }
-
-    async fn spec<T: DeserializeOwned>(
-        &self,
-        key: &Key,
-        reference: Option<reference::Reference>,
-    ) -> Result<Result<Option<T>, String>, RequestError> {
-        let Some(reference) = reference else {
-            return Ok(Ok(None));
-        };
-        match sizes::find(&self.client, &key.namespace, &reference).await {
-            Ok(found) => Ok(Ok(Some(found.spec))),
-            Err(FindError::Unavailable { source, .. }) => Err(RequestError::Read {
-                what: "the instance type or preference",
-                source,
-            }),
-            Err(error) => Ok(Err(error_chain(&error))),
-        }
+        let place = (&self.client, key.namespace.as_str());
+        let expanded = expanded(place, &self.cluster.now(), now, vm).await;
+        expanded.map_err(|source| RequestError::Read {
+            what: "the instance type or preference",
+            source,
+        })
     }
 }

@@ -31,6 +31,8 @@ pub(super) enum Step {
     CreateVolume(usize),
     /// From then on, a deleted request waits for [`Self::OwnVolume`].
     AddFinalizer,
+    /// Takes a data volume from the request, so that a deletion in the foreground leaves it.
+    ReleaseVolume(usize),
     CreateTemplate(Box<Value>),
     /// Gives a data volume of the request to the template.
     OwnVolume(usize),
@@ -67,16 +69,17 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     if ended == Stage::Begun {
         return progress(observed);
     }
+    let unused = left_over(observed).filter(|_| ended == Stage::Failed);
     if has_finalizer(&observed.request) {
-        return Plan::step(Step::RemoveFinalizer, Progress::Ended);
+        // Nothing deletes released data volumes after that.
+        let step = unused.map_or(Step::RemoveFinalizer, Step::DeleteVolume);
+        return Plan::step(step, Progress::Ended);
     }
     let snapshot = observed.snapshot.as_ref();
     if snapshot.is_some_and(|one| one.metadata.deletion_timestamp.is_none()) {
         return Plan::step(Step::DeleteSnapshot, Progress::Ended);
     }
-    let mut volumes = observed.volumes.iter();
-    let unused = volumes.position(|volume| is_left_over(volume, uid(&observed.request)));
-    if let Some(index) = unused.filter(|_| ended == Stage::Failed) {
+    if let Some(index) = unused {
         return Plan::step(Step::DeleteVolume(index), Progress::Ended);
     }
     match left(observed).filter(|_| ended == Stage::Succeeded) {
@@ -95,19 +98,32 @@ fn deleted(observed: &Observed) -> Plan {
         return Plan::state(Progress::Ended);
     }
     let template = observed.template.as_ref();
-    let own = template.filter(|template| is_own(observed, template));
-    let step = own
-        .and_then(|template| not_owned(observed, template))
-        .map_or(Step::RemoveFinalizer, Step::OwnVolume);
+    let step = match template.filter(|template| is_own(observed, template)) {
+        Some(template) => not_owned(observed, template).map(Step::OwnVolume),
+        None => left_over(observed).map(Step::DeleteVolume),
+    };
+    let step = step.unwrap_or(Step::RemoveFinalizer);
     // A failure is shown: the deletion waits for it.
     Plan::step(step, Progress::Working(None))
 }
 
-/// Whether nothing but the request needs the data volume.
-fn is_left_over(volume: &DataVolume, request: &str) -> bool {
+/// A data volume that nothing but the request needs: it belongs to the request, or was released for a template.
+fn left_over(observed: &Observed) -> Option<usize> {
+    let request = uid(&observed.request);
+    let made = format!("{}{request}-", render::VOLUME_PREFIX);
+    observed.volumes.iter().position(|volume| {
+        let metadata = &volume.metadata;
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let owners = metadata.owner_references.as_deref().unwrap_or_default();
+        let is_released = owners.is_empty() && name.starts_with(&made);
+        let is_alive = metadata.deletion_timestamp.is_none();
+        is_alive && (is_released || belongs_to_request(volume, request))
+    })
+}
+
+fn belongs_to_request(volume: &DataVolume, request: &str) -> bool {
     let mut owners = volume.metadata.owner_references.iter().flatten();
-    let is_own = owners.any(|one| one.controller == Some(true) && one.uid == request);
-    is_own && volume.metadata.deletion_timestamp.is_none()
+    owners.any(|one| one.controller == Some(true) && one.uid == request)
 }
 
 /// The time until a request that has ended is deleted.
@@ -278,6 +294,11 @@ fn of_content(observed: &Observed, vm: &Value) -> Plan {
             let step = Step::CreateVolume(index);
             return Plan::step(step, Progress::Working(None));
         };
+        if volume.metadata.deletion_timestamp.is_some() {
+            // Also one that has its data: the template would lose it. It is made again.
+            unfilled.push(format!("{name} (it is being deleted)"));
+            continue;
+        }
         match phase(volume) {
             DataVolumePhase::Succeeded => {}
             DataVolumePhase::Failed => {
@@ -294,6 +315,11 @@ fn of_content(observed: &Observed, vm: &Value) -> Plan {
     if unfilled.is_empty() {
         if !has_finalizer(&observed.request) {
             return Plan::step(Step::AddFinalizer, Progress::Working(None));
+        }
+        let mut volumes = observed.volumes.iter();
+        let held = volumes.position(|one| belongs_to_request(one, uid(&observed.request)));
+        if let Some(index) = held {
+            return Plan::step(Step::ReleaseVolume(index), Progress::Working(None));
         }
         let step = Step::CreateTemplate(Box::new(template));
         return Plan::step(step, Progress::Working(None));

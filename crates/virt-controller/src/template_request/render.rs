@@ -21,6 +21,9 @@ const CHASSIS: &str = "/spec/template/spec/domain/chassis";
 /// What a claim of a VM and its data volume have in common. The size is that of the copied data.
 const STORAGE: [&str; 3] = ["accessModes", "storageClassName", "volumeMode"];
 
+/// Before the UID of the request in the names of data volumes.
+pub(super) const VOLUME_PREFIX: &str = "template-";
+
 pub(super) fn uid(request: &VirtualMachineTemplateRequest) -> &str {
     request.metadata.uid.as_deref().unwrap_or_default()
 }
@@ -41,7 +44,7 @@ pub(super) fn volume_name(
     request: &VirtualMachineTemplateRequest,
     backup: &VolumeBackup,
 ) -> String {
-    format!("template-{}-{}", uid(request), backup.volume_name)
+    format!("{VOLUME_PREFIX}{}-{}", uid(request), backup.volume_name)
 }
 
 /// The request as the controlling owner of its helpers.

@@ -185,6 +185,13 @@ fn vm_with_state_outside_of_its_disks_has_no_template() {
     assert_eq!(problem(&expanded), keeps_state);
 }
 
+/// The data volumes belong to nobody.
+fn release(observed: &mut Observed) {
+    for volume in &mut observed.volumes {
+        volume.metadata.owner_references = None;
+    }
+}
+
 #[test]
 fn template_follows_the_data_volumes() {
     let waits = plan(&with_snapshot(&Value::Null));
@@ -207,6 +214,8 @@ fn template_follows_the_data_volumes() {
     add_volume(&mut one, "Succeeded", "12345678");
     assert_eq!(plan(&one).step, Some(Step::AddFinalizer));
     protect(&mut one);
+    assert_eq!(plan(&one).step, Some(Step::ReleaseVolume(0)));
+    release(&mut one);
     assert!(matches!(plan(&one).step, Some(Step::CreateTemplate(_))));
     add_template(&mut one, "12345678");
     assert_eq!(plan(&one).step, Some(Step::OwnVolume(0)));
@@ -224,6 +233,41 @@ fn template_follows_the_data_volumes() {
     assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
 }
 
+#[test]
+fn disk_that_is_being_deleted_gets_no_template() {
+    let mut one = ready();
+    protect(&mut one);
+    add_volume(&mut one, "Succeeded", "12345678");
+    for released in [false, true] {
+        if released {
+            release(&mut one);
+        }
+        one.volumes[0].metadata.deletion_timestamp = Some(Time(NOW.parse().unwrap()));
+        let waits = plan(&one);
+        assert_eq!(waits.step, None);
+        assert!(waits.requeue_in.is_some());
+    }
+    one.volumes.clear();
+    assert_eq!(plan(&one).step, Some(Step::CreateVolume(0)));
+}
+
+/// Nothing deletes a released data volume after the finalizer.
+#[test]
+fn failed_request_deletes_released_data_volumes_before_its_finalizer() {
+    let mut one = observed(&json!({}), &ended("False"));
+    protect(&mut one);
+    add_volume(&mut one, "Succeeded", "12345678");
+    release(&mut one);
+    assert_eq!(plan(&one).step, Some(Step::DeleteVolume(0)));
+    // One of another request, or that is used already.
+    let mut other = one.volumes[0].clone();
+    other.metadata.name = Some("template-1234567-data".to_owned());
+    one.volumes = vec![other];
+    assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
+    add_volume(&mut one, "Succeeded", "t");
+    assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
+}
+
 /// The garbage collector would take the disks of the template with the request.
 #[test]
 fn deleted_request_gives_its_disks_to_its_template_first() {
@@ -236,9 +280,12 @@ fn deleted_request_gives_its_disks_to_its_template_first() {
     add_volume(&mut one, "Succeeded", "12345678");
     assert_eq!(plan(&one).step, None);
     protect(&mut one);
-    assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
+    assert_eq!(plan(&one).step, Some(Step::DeleteVolume(0)));
+    // Nothing else would delete it.
+    release(&mut one);
+    assert_eq!(plan(&one).step, Some(Step::DeleteVolume(0)));
     add_template(&mut one, "another");
-    assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
+    assert_eq!(plan(&one).step, Some(Step::DeleteVolume(0)));
     add_template(&mut one, "12345678");
     assert_eq!(plan(&one).step, Some(Step::OwnVolume(0)));
     add_volume(&mut one, "Succeeded", "t");

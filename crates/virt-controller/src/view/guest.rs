@@ -21,6 +21,7 @@ use reasons::Reason;
 use serde::Deserialize;
 
 use super::Labels;
+use super::nic::{Nic, nics};
 
 const ANNOTATIONS: [&str; 3] = [
     annotations::VM_GENERATION,
@@ -48,6 +49,8 @@ pub(crate) struct Guest {
     pub(crate) utility_volumes: Vec<UtilityVolume>,
     /// The links of interfaces, by their names.
     pub(crate) links: BTreeMap<String, LinkState>,
+    /// Interfaces that come and go while the guest runs.
+    pub(crate) nics: Vec<Nic>,
     /// Kept for the pod that brings them.
     pub(crate) tolerations: Vec<Toleration>,
     /// The processors and the memory of the spec.
@@ -171,6 +174,13 @@ impl Guest {
         is_awaited && self.status.phase == Phase::Running
     }
 
+    /// Whether the guest waits for a network that its pod does not join.
+    pub(crate) fn awaits_network(&self) -> bool {
+        let kind = VirtualMachineInstanceConditionType::MigrationRequired;
+        let is_awaited = conditions::is_true(&self.status.conditions, &kind);
+        is_awaited && self.status.phase == Phase::Running
+    }
+
     /// The volumes that the next migration has to carry to other claims.
     pub(crate) fn volume_moves(&self) -> VolumeMoves {
         if self.status.migrated_volumes.is_empty() {
@@ -254,6 +264,7 @@ impl From<VirtualMachineInstance> for Guest {
             plugs,
             utility_volumes: vmi.spec.utility_volumes.clone(),
             links: links(&vmi),
+            nics: nics(&vmi),
             size: GuestSize::wanted(&vmi),
             growth: Growth::of(&vmi),
             tolerations,

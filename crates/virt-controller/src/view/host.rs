@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::{annotations, labels};
@@ -30,13 +30,22 @@ pub(crate) struct Host {
     pub(crate) tsc_frequencies: BTreeSet<i64>,
     /// Labels of nodes that can continue a guest with the CPU model of this node.
     pub(crate) compatible: Vec<String>,
+    /// The keys of its taints that keep new pods away.
+    pub(crate) no_schedule: BTreeSet<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Raw {
     metadata: ObjectMeta,
+    spec: Demand,
     status: Offer,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Demand {
+    taints: Option<Vec<Taint>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -78,6 +87,7 @@ impl From<Raw> for Host {
                 &programs.kubelet_version,
                 &programs.container_runtime_version,
             ),
+            no_schedule: no_schedule(raw.spec.taints.unwrap_or_default()),
             compatible: labels.map(compatible).unwrap_or_default(),
             is_schedulable: schedulable.is_some_and(|value| value == "true"),
             tsc: labels.and_then(Tsc::of_labels),
@@ -85,6 +95,13 @@ impl From<Raw> for Host {
             metadata: super::slim(raw.metadata, Labels::Dropped, &[]),
         }
     }
+}
+
+fn no_schedule(taints: Vec<Taint>) -> BTreeSet<String> {
+    let keeping = taints
+        .into_iter()
+        .filter(|taint| taint.effect == "NoSchedule");
+    keeping.map(|taint| taint.key).collect()
 }
 
 fn compatible(labels: &BTreeMap<String, String>) -> Vec<String> {

@@ -8,6 +8,7 @@ mod claim;
 mod guest;
 mod host;
 mod importer;
+mod nic;
 mod snapshot_class;
 mod whole;
 
@@ -17,6 +18,7 @@ pub(crate) use claim::{Claim, DataVolume, Volumes};
 pub(crate) use guest::{Guest, GuestStatus, Plug, Purpose, permanent_claims, plugs};
 pub(crate) use host::Host;
 pub(crate) use importer::ImporterDefinition;
+pub(crate) use nic::Nic;
 pub(crate) use snapshot_class::{SnapshotClasses, StorageClass};
 pub(crate) use whole::WholeVmi;
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 #[serde(default)]
 pub(crate) struct WholeVmi {
     pub(crate) metadata: ObjectMeta,
-    spec: Value,
+    pub(crate) spec: Value,
     status: Value,
 }
 

@@ -94,6 +94,10 @@ impl Controller {
             Step::FollowSuspend => self.follow_suspend(observed, plan, done).await,
             Step::PlugVolumes => self.plug_volumes(observed).await,
             Step::SetLinks => self.set_links(observed).await,
+            Step::DropInterfaces => {
+                *vm = self.drop_interfaces(observed, vm).await?;
+                Ok(())
+            }
             Step::FollowTemplate => {
                 let patch = plan.follow.patch.as_ref();
                 self.follow_template(observed, patch, done).await
@@ -538,7 +542,11 @@ impl Controller {
         self.merge_vm(vm, &body).await
     }
 
-    async fn merge_vm(&self, vm: &Arc<Vm>, body: &serde_json::Value) -> Result<Arc<Vm>, VmError> {
+    pub(super) async fn merge_vm(
+        &self,
+        vm: &Arc<Vm>,
+        body: &serde_json::Value,
+    ) -> Result<Arc<Vm>, VmError> {
         let key = Key::of(vm.as_ref());
         let api = Api::<Vm>::namespaced(self.client.clone(), &key.namespace);
         let written = merge(&api, MANAGER, &key, body)
@@ -595,6 +603,7 @@ fn name(step: &Step) -> &'static str {
         Step::FollowSuspend => "virt-controller/vm/follow-suspend",
         Step::PlugVolumes => "virt-controller/vm/plug-volumes",
         Step::SetLinks => "virt-controller/vm/set-links",
+        Step::DropInterfaces => "virt-controller/vm/drop-interfaces",
         Step::FollowTemplate => "virt-controller/vm/follow-template",
         Step::FollowVolumes => "virt-controller/vm/follow-volumes",
         Step::NoteGeneration(_) => "virt-controller/vm/note-generation",

@@ -1,8 +1,10 @@
-//! Changes of a template that a running guest follows: processors, memory, and the nodes that it may run on.
+//! Changes of a template that a running guest follows: processors, memory, interfaces, and the nodes that it may run on.
 //! Pure.
 //!
-//! The VMI gets them at once. Processors and memory take effect after a migration to a pod of that size, the
-//! others at the next migration.
+//! The VMI gets them at once. Processors and memory take effect after a migration to a pod of that size, interfaces as
+//! soon as the pod has them, the others at the next migration.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::VirtualMachineInstance;
@@ -16,12 +18,15 @@ use kubevirt_api::vmi_status::{
 use model::{MEMORY_CHANGED, Topology};
 use serde_json::{Map, Value, json};
 
+use super::nics::{self, Nics};
 use crate::merge_patch::in_place_of;
 
 pub(super) const SOCKETS: &str = "template.spec.domain.cpu.sockets";
 pub(super) const MEMORY: &str = "template.spec.domain.memory.guest";
 /// Paths in the spec of a VMI.
-const FOLLOWED: [&str; 5] = [
+const FOLLOWED: [&str; 7] = [
+    nics::INTERFACES_PATH,
+    nics::NETWORKS_PATH,
     "/domain/cpu/sockets",
     "/domain/memory/guest",
     "/nodeSelector",
@@ -33,13 +38,15 @@ const PLACEMENT: [&str; 3] = ["nodeSelector", "affinity", "tolerations"];
 /// On a VMI: the fields that it has followed since its start, by these names. Another field may differ from that of
 /// the VM without any change since: a webhook may change a VMI at its creation.
 const FOLLOWED_FIELDS: &str = "ferrovirt.io/followed-fields";
-const FIELDS: [&str; 5] = [
+const FIELDS: [&str; 6] = [
+    INTERFACES,
     PROCESSORS,
     GUEST_MEMORY,
     PLACEMENT[0],
     PLACEMENT[1],
     PLACEMENT[2],
 ];
+const INTERFACES: &str = "interfaces";
 const PROCESSORS: &str = "sockets";
 const GUEST_MEMORY: &str = "memory";
 
@@ -53,6 +60,8 @@ pub(super) struct Live {
     pub(super) vmi: Box<VirtualMachineInstance>,
     /// Virtual CPUs for one CPU that their pod requests.
     pub(super) cpu_allocation_ratio: u64,
+    /// By network that the guest would join: why it cannot.
+    pub(super) missing: BTreeMap<String, String>,
 }
 
 /// What the guest follows.
@@ -61,7 +70,7 @@ pub(super) struct Follow {
     /// A merge patch of the VMI.
     pub(super) patch: Option<Value>,
     /// Why the guest takes no changes now, if there is one.
-    pub(super) waits: Option<&'static str>,
+    pub(super) waits: Option<String>,
     /// Fields that need a restart, with the reason.
     pub(super) refused: Vec<String>,
 }
@@ -104,12 +113,14 @@ pub(super) fn without_followed(spec: &Value, now: &Value) -> Value {
     let mut rest = spec.clone();
     for path in FOLLOWED {
         let is_placement = path.matches('/').count() == 1;
+        let is_of_interfaces = [nics::INTERFACES_PATH, nics::NETWORKS_PATH].contains(&path);
+        let is_placement = is_placement || is_of_interfaces;
         if now.pointer(path).is_none_or(Value::is_null) && !is_placement {
             continue;
         }
         remove(&mut rest, path);
     }
-    for path in ["/domain/cpu", "/domain/memory"] {
+    for path in ["/domain/cpu", "/domain/memory", "/domain/devices"] {
         if rest.pointer(path) == Some(&json!({})) {
             remove(&mut rest, path);
         }
@@ -175,9 +186,26 @@ pub(super) fn follow(live: &Live) -> Follow {
             Outcome::Apply(part) | Outcome::TakeBack(part) => merge(&mut spec, part),
         }
     }
+    let Nics {
+        part,
+        waits,
+        refused,
+    } = nics::follow(&nics::Specs {
+        before: &live.before,
+        now: &live.now,
+        vmi: &live.vmi,
+        has_followed: has_followed(&live.vmi, INTERFACES),
+        missing: &live.missing,
+    });
+    found.refused.extend(refused);
+    if let Some(part) = part {
+        merge(&mut spec, part);
+    }
+    let followed = patched(live, &spec);
     Follow {
         refused: found.refused,
-        ..patched(live, &spec)
+        waits: followed.waits.or(waits),
+        patch: followed.patch,
     }
 }
 
@@ -186,9 +214,10 @@ fn patched(live: &Live, spec: &Map<String, Value>) -> Follow {
     if spec.is_empty() {
         return found;
     }
-    found.waits = obstacle(&live.vmi);
+    found.waits = obstacle(&live.vmi).map(ToOwned::to_owned);
     if found.waits.is_none() {
         let is_followed = |field: &&str| match *field {
+            INTERFACES => is_in(spec, "devices"),
             PROCESSORS => is_in(spec, "cpu"),
             GUEST_MEMORY => is_in(spec, "memory"),
             member => spec.contains_key(member),

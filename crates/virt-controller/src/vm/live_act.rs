@@ -1,7 +1,11 @@
 //! Writes changes that a running guest follows to its VMI, and observes what it could follow.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use cluster_config::Rollout;
 use kube::ResourceExt as _;
+use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use reasons::Reason;
 use reconcile::{EventType, Key, WriteError, merge};
@@ -11,8 +15,9 @@ use super::instancetype::{self, ChoiceStep};
 use super::live::Live;
 use super::observe::Observed;
 use super::status::Done;
-use super::{Controller, VmError};
-use crate::MANAGER;
+use super::view::Vm;
+use super::{Controller, VmError, nics};
+use crate::{MANAGER, vmi};
 
 /// Virtual CPUs for one CPU that a pod requests, unless the administrator sets another number.
 const CPU_ALLOCATION_RATIO: u64 = 10;
@@ -47,9 +52,10 @@ impl Controller {
         let Some(whole) = self.whole_vmi(vmi).await? else {
             return Ok(None);
         };
-        let Ok(vmi) = serde_json::from_value(json!(whole)) else {
+        let Ok(vmi) = serde_json::from_value::<VirtualMachineInstance>(json!(whole)) else {
             return Ok(None);
         };
+        let missing = self.missing_definitions(&now, &vmi).await?;
         let developer = config.written.developer_configuration.as_ref();
         let ratio = developer.and_then(|developer| developer.cpu_allocation_ratio);
         Ok(Some(Live {
@@ -59,7 +65,62 @@ impl Controller {
             cpu_allocation_ratio: ratio
                 .and_then(|ratio| u64::try_from(ratio).ok())
                 .unwrap_or(CPU_ALLOCATION_RATIO),
+            missing,
         }))
+    }
+
+    /// By network that the guest would join: that its definition does not exist.
+    async fn missing_definitions(
+        &self,
+        now: &Value,
+        vmi: &VirtualMachineInstance,
+    ) -> Result<BTreeMap<String, String>, VmError> {
+        let own = vmi.metadata.namespace.as_deref().unwrap_or("default");
+        let mut missing = BTreeMap::new();
+        for (network, definition) in nics::coming(now, vmi) {
+            let found = vmi::has_definition(&self.client, own, &definition).await;
+            if !found.map_err(|error| VmError::Read(Box::new(error)))? {
+                let why = format!(
+                    "there is no NetworkAttachmentDefinition {definition}, which network {network} \
+                     names"
+                );
+                missing.insert(network, why);
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Removes interfaces from the template that guest and pod have lost.
+    pub(super) async fn drop_interfaces(
+        &self,
+        observed: &Observed,
+        vm: &Arc<Vm>,
+    ) -> Result<Arc<Vm>, VmError> {
+        let spec = observed
+            .own_vmi()
+            .and_then(|vmi| nics::without_left_over(&vm.spec.template, vmi));
+        let Some(spec) = spec else {
+            return Ok(Arc::clone(vm));
+        };
+        let body = json!({
+            "metadata": {"resourceVersion": vm.metadata.resource_version},
+            "spec": {"template": {"spec": spec}},
+        });
+        match self.merge_vm(vm, &body).await {
+            // They stay in the template, and do no harm.
+            Err(VmError::UpdateVm(WriteError::Refused { message, .. })) => {
+                let note = format!("Cannot remove unplugged interfaces from the VM: {message}");
+                let reason = Reason::FailedUpdate;
+                self.recorder
+                    .publish(vm.as_ref(), EventType::Warning, reason, note);
+                Ok(Arc::clone(vm))
+            }
+            Ok(changed) => {
+                tracing::info!("unplugged interfaces removed from the template");
+                Ok(changed)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) async fn follow_template(

@@ -12,6 +12,7 @@ mod links;
 mod live;
 mod live_act;
 mod memory_dump;
+mod nics;
 mod observe;
 mod plan;
 mod printable;
@@ -40,6 +41,7 @@ use crate::gate::Gate;
 use crate::view::{Guest, SnapshotClasses, Volumes};
 use crate::wiring::Wiring;
 
+pub(crate) use self::nics::without as without_interfaces;
 pub(crate) use self::strategy::Strategy;
 pub(crate) use self::view::Vm;
 

@@ -19,6 +19,7 @@ use super::instancetype::ChoiceStep;
 use super::links;
 use super::live::{self, Follow};
 use super::memory_dump::{self, Dump};
+use super::nics;
 use super::observe::{Observed, Ownership, generation};
 use super::revision::{self, Plugs};
 use super::strategy::{Decision, Guest, History, Requested, Strategy, decide};
@@ -32,6 +33,8 @@ const ORPHAN: &str = "orphan";
 const IMPORTER_WAIT: Duration = Duration::from_secs(30);
 /// Requeue time while the specs of the running guest cannot be read.
 const UNREAD_WAIT: Duration = Duration::from_secs(30);
+/// Until missing network definitions are looked up again: they are not watched, as the kind may not exist.
+const DEFINITION_WAIT: Duration = Duration::from_secs(5);
 const BACKOFF_STEP: i64 = 10;
 const BACKOFF_CAP: i64 = 300;
 
@@ -65,6 +68,8 @@ pub(super) enum Step {
     PlugVolumes,
     /// On the VMI: links of interfaces as in the template.
     SetLinks,
+    /// On the VM: interfaces that guest and pod have lost leave the template, which triggers another reconcile.
+    DropInterfaces,
     /// On the VMI: processors, memory and nodes as in the template.
     FollowTemplate,
     /// On the VMI: which volumes are to move to other claims.
@@ -203,7 +208,7 @@ fn restart(observed: &Observed, moves: &Moves) -> (Restart, Follow) {
     let follow = if is_saved_now {
         let is_change = follow.waits.is_some() || follow.patch.is_some();
         Follow {
-            waits: is_change.then_some("the state of the guest is being saved"),
+            waits: is_change.then(|| "the state of the guest is being saved".to_owned()),
             ..nothing
         }
     } else {
@@ -265,7 +270,10 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         plan.steps.push(Step::FollowSuspend);
     }
     let unread = observed.unread.as_ref().map(|_| UNREAD_WAIT);
-    plan.requeue_in = plan.suspend.requeue_in.or(unread);
+    let live = observed.live.as_ref();
+    let undefined = live.filter(|live| !live.missing.is_empty());
+    let undefined = undefined.map(|_| DEFINITION_WAIT);
+    plan.requeue_in = plan.suspend.requeue_in.or(unread).or(undefined);
     if !observed.vm.status().volume_requests.is_empty() {
         plan.steps.push(Step::ApplyVolumeRequests);
     } else if let Some(vmi) = observed.own_vmi().filter(|_| observed.has_hotplug)
@@ -277,6 +285,11 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         && links::is_behind(&observed.vm.spec.template, vmi)
     {
         plan.steps.push(Step::SetLinks);
+    }
+    if let Some(vmi) = observed.own_vmi()
+        && nics::has_left_over(&observed.vm.spec.template, vmi)
+    {
+        plan.steps.push(Step::DropInterfaces);
     }
     match observed.choice {
         ChoiceStep::Nothing => {}

@@ -231,7 +231,7 @@ fn set_restart_required(
 
 fn set_change_pending(all: &mut Vec<VirtualMachineCondition>, plan: &Plan, now: &Time) {
     let kind = Type::from(CHANGE_PENDING);
-    let why = plan.follow.waits.or(plan.moves.waits.as_deref());
+    let why = plan.follow.waits.as_ref().or(plan.moves.waits.as_ref());
     let Some(why) = why else {
         return conditions::remove(all, &kind);
     };

@@ -1,9 +1,12 @@
 //! Carries out a plan: pods first, then the status, then the finalizer.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::annotations;
 use kubevirt_api::conditions::{self, Condition as _};
+use kubevirt_api::storage_profile::ClaimPropertySet;
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as Phase,
 };
@@ -12,13 +15,16 @@ use reasons::Reason;
 use reconcile::{EventType, Key, Requeue, WriteError, apply_reported, create, delete, merge};
 use serde_json::json;
 
+use super::nics;
 use super::observe::{Observed, is_of};
 use super::plan::{Plan, Step, is_ours};
 use super::pod::LauncherPod;
+use super::state_claim::{self, Access};
 use super::status::{self, Done, PodFacts};
-use super::{Controller, VmiError, state_claim};
+use super::{Controller, VmiError};
 use crate::MANAGER;
-use crate::view::Guest;
+use crate::view::{Guest, WholeVmi};
+use crate::vm::without_interfaces;
 
 impl Controller {
     pub(super) async fn act(&self, observed: &Observed, plan: &Plan) -> Result<Requeue, VmiError> {
@@ -32,6 +38,8 @@ impl Controller {
                 Step::CreateBinder => self.create_binder(observed, &mut done).await,
                 Step::DeletePod => self.delete_pod(observed, observed.pod.as_deref()).await,
                 Step::DeleteOthers => self.delete_others(observed).await,
+                Step::ChangeNetworks => self.change_networks(observed).await,
+                Step::DropInterfaces => self.drop_interfaces(observed).await,
                 Step::SettleVolumes => return Box::pin(self.settle_volumes(observed)).await,
                 Step::RemoveFinalizer => return self.remove_finalizer(&observed.vmi).await,
             };
@@ -64,6 +72,63 @@ impl Controller {
         Ok(())
     }
 
+    /// Has the running pod join and leave networks.
+    async fn change_networks(&self, observed: &Observed) -> Result<(), VmiError> {
+        let Some(pod) = observed.pod.as_deref() else {
+            return Ok(());
+        };
+        let Some(text) = nics::annotation(&observed.vmi, pod) else {
+            return Ok(());
+        };
+        let key = Key::of(pod);
+        let api = Api::<LauncherPod>::namespaced(self.client.clone(), &key.namespace);
+        // Another one may have changed the networks since.
+        let body = json!({"metadata": {
+            "uid": pod.metadata.uid,
+            "resourceVersion": pod.metadata.resource_version,
+            "annotations": {annotations::CNI_NETWORKS: text},
+        }});
+        match merge(&api, MANAGER, &key, &body).await {
+            Ok(_) => tracing::info!(pod = key.name, "networks of the running pod changed"),
+            Err(WriteError::NotFound { .. }) => {}
+            Err(error) => return Err(VmiError::Networks(error)),
+        }
+        Ok(())
+    }
+
+    /// Removes interfaces from the VMI that guest and pod have lost.
+    async fn drop_interfaces(&self, observed: &Observed) -> Result<(), VmiError> {
+        let vmi = observed.vmi.as_ref();
+        let Some(pod) = observed.pod.as_deref() else {
+            return Ok(());
+        };
+        let gone = nics::gone(vmi, pod);
+        let key = Key::of(vmi);
+        let whole = Api::<WholeVmi>::namespaced(self.client.clone(), &key.namespace);
+        let whole = whole.get_opt(&key.name).await;
+        let whole = whole.map_err(|error| VmiError::Read(Box::new(error)))?;
+        // One that has changed since is looked at again.
+        let is_same =
+            |whole: &WholeVmi| whole.metadata.resource_version == vmi.metadata.resource_version;
+        let Some(whole) = whole.filter(is_same) else {
+            return Ok(());
+        };
+        let body = json!({
+            "metadata": {"resourceVersion": vmi.metadata.resource_version},
+            "spec": without_interfaces(&whole.spec, &gone),
+        });
+        let api = Api::<Guest>::namespaced(self.client.clone(), &key.namespace);
+        match merge(&api, MANAGER, &key, &body).await {
+            Ok(written) => {
+                tracing::info!(interfaces = ?gone, "unplugged interfaces removed from the VMI");
+                self.vmis.wrote(vmi, written);
+                Ok(())
+            }
+            Err(WriteError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(VmiError::Interfaces(error)),
+        }
+    }
+
     async fn create_state_claim(
         &self,
         observed: &Observed,
@@ -72,7 +137,8 @@ impl Controller {
         let vmi = observed.vmi.as_ref();
         let config = self.source.cluster.now();
         let class = config.written.vm_state_storage_class.as_deref();
-        let claim = state_claim::render(vmi, class);
+        let access = Access::offered(&self.property_sets(class));
+        let claim = state_claim::render(vmi, class, access);
         let key = Key::of(&claim);
         let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &key.namespace);
         match create(&api, MANAGER, &key, &claim).await {
@@ -94,6 +160,21 @@ impl Controller {
                 Err(VmiError::CreateClaim(error))
             }
         }
+    }
+
+    /// How claims of the storage class, or of the default one, are best made.
+    fn property_sets(&self, class: Option<&str>) -> Vec<ClaimPropertySet> {
+        let default = || {
+            let all = self.classes.list();
+            let found = all.iter().find(|class| class.is_default);
+            found.map(|class| class.name_any())
+        };
+        let named = class.filter(|class| !class.is_empty()).map(str::to_owned);
+        let profile = named
+            .or_else(default)
+            .and_then(|name| self.profiles.get(&Key::new("", name)));
+        let status = profile.and_then(|profile| profile.status.clone());
+        status.unwrap_or_default().claim_property_sets
     }
 
     async fn create_pod(&self, observed: &Observed, done: &mut Done) -> Result<(), VmiError> {
@@ -142,9 +223,16 @@ impl Controller {
             let facts = backing.claim.as_deref()?.facts.clone();
             Some((backing.claim_name.clone(), facts))
         });
+        let mut claims: BTreeMap<_, _> = claims.collect();
+        let state = state_claim::key(&observed.vmi);
+        let kept = state.as_ref().and_then(|key| {
+            let found = self.volumes.claims.get(key, &Key::of(&*observed.vmi))?;
+            Some((key.name.clone(), found.facts.clone()))
+        });
+        claims.extend(kept);
         Surroundings {
-            claims: claims.collect(),
-            state_claim: state_claim::key(&observed.vmi).map(|key| key.name),
+            claims,
+            state_claim: state.map(|key| key.name),
             network_resources: self.source.network_resources(observed.networks.clone()),
             ..self
                 .source
@@ -351,6 +439,8 @@ pub(super) fn name(step: Step) -> &'static str {
         Step::CreateBinder => "virt-controller/vmi/create-binder",
         Step::DeletePod => "virt-controller/vmi/delete-pod",
         Step::DeleteOthers => "virt-controller/vmi/delete-others",
+        Step::ChangeNetworks => "virt-controller/vmi/change-networks",
+        Step::DropInterfaces => "virt-controller/vmi/drop-interfaces",
         Step::SettleVolumes => "virt-controller/vmi/settle-volumes",
         Step::RemoveFinalizer => "virt-controller/vmi/remove-finalizer",
     }

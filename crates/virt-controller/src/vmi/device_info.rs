@@ -1,6 +1,6 @@
 //! The devices of a pod's networks, which the sidecars of some network bindings read as a file: pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kubevirt_api::annotations;
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,15 @@ pub(super) fn missing(annotated: &BTreeMap<String, String>) -> Option<String> {
     }
     let text = serde_json::to_string(&info).ok()?;
     (annotated.get(annotations::NETWORK_INFO) != Some(&text)).then_some(text)
+}
+
+/// The pod's interfaces that the network plugin reports, but not that on the default network.
+pub(super) fn interfaces(annotated: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let report = annotated.get(annotations::CNI_NETWORK_STATUS);
+    let report = report.and_then(|text| serde_json::from_str::<Vec<Reported>>(text).ok());
+    let all = report.into_iter().flatten().map(|one| one.interface);
+    all.filter(|name| name != model::PRIMARY_POD_INTERFACE)
+        .collect()
 }
 
 #[cfg(test)]

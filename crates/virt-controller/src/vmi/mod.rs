@@ -8,6 +8,7 @@ mod departures;
 mod device_info;
 mod namespace;
 mod networks;
+mod nics;
 mod observe;
 mod plan;
 mod pod;
@@ -24,6 +25,7 @@ mod vsock;
 use kube::Client;
 use kube::runtime::watcher;
 use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::storage_profile::StorageProfile;
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use launcher_pod::PodError;
 use reasons::Reason;
@@ -34,15 +36,16 @@ use reconcile::{
 use self::departures::Departures;
 pub(crate) use self::namespace::Namespace;
 use self::namespace::{Quota, Quotas};
-pub(crate) use self::networks::Definitions;
+pub(crate) use self::networks::{Definitions, has_definition};
 pub(crate) use self::plan::{PodState, pod_state};
 pub(crate) use self::pod::LauncherPod;
 pub(crate) use self::pod_source::PodSource;
 pub(crate) use self::rules::has_hotplug;
+pub(crate) use self::state_claim::name_for as state_claim_name;
 pub(crate) use self::volumes::claim_names;
 use crate::caches::VMI;
 use crate::node::Heartbeats;
-use crate::view::{Guest, Volumes};
+use crate::view::{Guest, StorageClass, Volumes};
 use crate::wiring::Wiring;
 
 const POD: &str = "pod";
@@ -58,6 +61,9 @@ struct Controller {
     departures: Departures,
     /// Observed before there is a pod.
     volumes: Volumes,
+    /// Storage classes and their profiles, for the claims that guests need.
+    classes: Store<StorageClass>,
+    profiles: Store<StorageProfile>,
     source: PodSource,
     recorder: Recorder,
     clock: Clock,
@@ -113,6 +119,8 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         heartbeats: wiring.caches.heartbeats.clone(),
         departures: Departures::default(),
         volumes: wiring.caches.volumes(&gate),
+        classes: wiring.caches.storage_classes.store(),
+        profiles: wiring.caches.storage_profiles.store(),
         source,
         recorder: wiring.recorder.clone(),
         clock: wiring.settings.clock,
@@ -139,6 +147,10 @@ enum VmiError {
     Delete(#[source] WriteError),
     #[error("publish the devices of the pod's networks")]
     Devices(#[source] WriteError),
+    #[error("change the networks of the pod")]
+    Networks(#[source] WriteError),
+    #[error("remove interfaces from the VMI")]
+    Interfaces(#[source] WriteError),
     #[error("put the VMI on the new claims of its volumes")]
     Settle(#[source] WriteError),
     #[error("remove the finalizer")]
@@ -154,7 +166,11 @@ impl ReconcileError for VmiError {
             Self::Create(_) | Self::Render(_) | Self::NameTaken { .. } => Reason::FailedCreate,
             Self::CreateClaim(_) => Reason::FailedBackendStorageCreate,
             Self::Delete(_) => Reason::FailedDelete,
-            Self::Devices(_) | Self::Settle(_) | Self::Finalizer(_) => Reason::FailedUpdate,
+            Self::Devices(_)
+            | Self::Networks(_)
+            | Self::Interfaces(_)
+            | Self::Settle(_)
+            | Self::Finalizer(_) => Reason::FailedUpdate,
             Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
@@ -168,6 +184,8 @@ impl ReconcileError for VmiError {
             | Self::CreateClaim(source)
             | Self::Delete(source)
             | Self::Devices(source)
+            | Self::Networks(source)
+            | Self::Interfaces(source)
             | Self::Settle(source)
             | Self::Finalizer(source)
             | Self::Status(source) => source.retry(),

@@ -37,13 +37,10 @@ impl Definitions {
                 found.missing.push(named.name);
                 continue;
             };
-            let kind =
-                GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
-            let plural = "network-attachment-definitions";
-            let resource = ApiResource::from_gvk_with_plural(&kind, plural);
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(client.clone(), &namespace, &resource);
-            match api.get_metadata_opt(&name).await? {
+            match definitions(client, &namespace)
+                .get_metadata_opt(&name)
+                .await?
+            {
                 None => found.missing.push(format!("{namespace}/{name}")),
                 Some(definition) => {
                     let resource = definition.annotations().get(annotations::CNI_RESOURCE_NAME);
@@ -54,6 +51,28 @@ impl Definitions {
         }
         Ok(found)
     }
+}
+
+fn definitions(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
+    let plural = "network-attachment-definitions";
+    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+    Api::namespaced_with(client.clone(), namespace, &resource)
+}
+
+/// Whether the definition exists that a VMI in the namespace `own` names.
+pub(crate) async fn has_definition(
+    client: &Client,
+    own: &str,
+    network_name: &str,
+) -> Result<bool, kube::Error> {
+    let Some((namespace, name)) = model::definition_key(network_name, own) else {
+        return Ok(false);
+    };
+    let found = definitions(client, namespace)
+        .get_metadata_opt(name)
+        .await?;
+    Ok(found.is_some())
 }
 
 /// A definition that a network of the VMI names.

@@ -8,6 +8,7 @@ use kubevirt_api::{annotations, finalizers};
 use launcher_pod::CONTAINER;
 use reasons::Reason;
 
+use super::nics;
 use super::observe::{Arrival, Observed};
 use super::pod::{ContainerState, LauncherPod};
 use super::state_claim::StateClaim;
@@ -46,6 +47,10 @@ pub(super) enum Step {
     DeletePod,
     /// Other pods of this VMI.
     DeleteOthers,
+    /// On the pod: networks that come and go with interfaces of the guest.
+    ChangeNetworks,
+    /// On the VMI: interfaces that guest and pod have lost leave it.
+    DropInterfaces,
     /// The guest has moved to new claims: the spec gets them.
     SettleVolumes,
     RemoveFinalizer,
@@ -383,7 +388,19 @@ fn plan_started(observed: &Observed, plan: &mut Plan) {
                     None => plan.steps.push(Step::DeletePod),
                 }
             }
+            if let Some(pod) = pod {
+                plan_interfaces(&observed.vmi, pod, plan);
+            }
         }
+    }
+}
+
+fn plan_interfaces(vmi: &Guest, pod: &LauncherPod, plan: &mut Plan) {
+    if nics::annotation(vmi, pod).is_some() {
+        plan.steps.push(Step::ChangeNetworks);
+    }
+    if !nics::gone(vmi, pod).is_empty() {
+        plan.steps.push(Step::DropInterfaces);
     }
 }
 

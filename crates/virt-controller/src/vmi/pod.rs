@@ -1,5 +1,7 @@
 //! A launcher pod, reduced to its state.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState as State, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -25,6 +27,10 @@ pub(crate) struct LauncherPod {
     pub(crate) moves: Option<VolumeMoves>,
     /// The annotation with the devices of its networks, if it needs one that it does not have.
     pub(crate) missing_device_info: Option<String>,
+    /// The annotation with the secondary networks that it names.
+    pub(crate) networks: Option<String>,
+    /// Its interfaces on networks, as the network plugin reports them.
+    pub(crate) joined: BTreeSet<String>,
     pub(crate) node_name: Option<String>,
     /// Of the container that runs the guest.
     pub(crate) image: Option<String>,
@@ -137,6 +143,8 @@ impl From<Raw> for LauncherPod {
             |text| model::moves_of_pod(text),
         );
         let missing_device_info = annotated.and_then(device_info::missing);
+        let networks = annotated.and_then(|all| all.get(annotations::CNI_NETWORKS).cloned());
+        let joined = annotated.map(device_info::interfaces).unwrap_or_default();
         let mut metadata = crate::view::slim(raw.metadata, Labels::Dropped, &[]);
         metadata.finalizers = None;
         let mut volumes = raw.spec.volumes.iter();
@@ -149,6 +157,8 @@ impl From<Raw> for LauncherPod {
             size,
             moves,
             missing_device_info,
+            networks,
+            joined,
             node_name: raw.spec.node_name,
             image: compute.and_then(|container| container.image),
             takes_volumes: volumes.any(|volume| volume.name == paths::HOTPLUG_VOLUME),

@@ -9,7 +9,9 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt as _;
-use kubevirt_api::{VirtualMachine, VirtualMachineInstance, labels};
+use kubevirt_api::{
+    VirtualMachine, VirtualMachineInstance, labels, storage_profile::ClaimPropertySet,
+};
 use model::Guest as Parsed;
 use reconcile::Key;
 
@@ -17,6 +19,8 @@ use crate::view::Guest;
 
 /// Variables and contents of a TPM take less than 1 MiB; some storage makes nothing smaller than this.
 const SIZE: &str = "10Mi";
+const FILESYSTEM: &str = "Filesystem";
+const ALL_NODES: &str = "ReadWriteMany";
 
 /// Whether the guest has its claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +32,42 @@ pub(super) enum StateClaim {
 
 /// The claim that the guest needs, if it keeps anything.
 pub(super) fn key(vmi: &Guest) -> Option<Key> {
-    let kept = Parsed::of(vmi.whole()?).kept_state();
-    let own = Key::of(vmi);
-    (!kept.is_empty()).then(|| Key::new(&own.namespace, name(&own.name)))
+    let claim = name_for(vmi.whole()?)?;
+    Some(Key::new(Key::of(vmi).namespace, claim))
+}
+
+/// The name of the claim that this guest needs, if it keeps anything.
+pub(crate) fn name_for(vmi: &VirtualMachineInstance) -> Option<String> {
+    let kept = Parsed::of(vmi).kept_state();
+    (!kept.is_empty()).then(|| name(&vmi.name_any()))
+}
+
+/// Who may write to the claim: with storage that offers it, all nodes, so that the guest can move to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    OneNode,
+    AllNodes,
+}
+
+impl Access {
+    /// The best that a storage class offers, by its profile.
+    pub(super) fn offered(sets: &[ClaimPropertySet]) -> Self {
+        let offers = sets.iter().any(|set| {
+            set.volume_mode == FILESYSTEM && set.access_modes.iter().any(|mode| mode == ALL_NODES)
+        });
+        if offers {
+            Self::AllNodes
+        } else {
+            Self::OneNode
+        }
+    }
+
+    fn mode(self) -> &'static str {
+        match self {
+            Self::OneNode => "ReadWriteOnce",
+            Self::AllNodes => ALL_NODES,
+        }
+    }
 }
 
 fn name(guest: &str) -> String {
@@ -38,7 +75,11 @@ fn name(guest: &str) -> String {
     format!("{}-{suffix}", labels::PERSISTENT_STATE_FOR)
 }
 
-pub(super) fn render(vmi: &Guest, storage_class: Option<&str>) -> PersistentVolumeClaim {
+pub(super) fn render(
+    vmi: &Guest,
+    storage_class: Option<&str>,
+    access: Access,
+) -> PersistentVolumeClaim {
     let guest = vmi.name_any();
     let label = (
         labels::PERSISTENT_STATE_FOR.to_owned(),
@@ -55,8 +96,8 @@ pub(super) fn render(vmi: &Guest, storage_class: Option<&str>) -> PersistentVolu
             ..ObjectMeta::default()
         },
         spec: Some(PersistentVolumeClaimSpec {
-            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-            volume_mode: Some("Filesystem".to_owned()),
+            access_modes: Some(vec![access.mode().to_owned()]),
+            volume_mode: Some(FILESYSTEM.to_owned()),
             storage_class_name: class.map(str::to_owned),
             resources: Some(VolumeResourceRequirements {
                 requests: Some(requests.into()),
@@ -117,11 +158,29 @@ mod tests {
             (json!([vm]), Some("fast"), "vm-uid"),
             (json!([]), None, "vmi-uid"),
         ] {
-            let claim = render(&guest(&owners, &json!({})), class);
+            let claim = render(&guest(&owners, &json!({})), class, Access::AllNodes);
             assert_eq!(claim.owner_references()[0].uid, uid);
             assert_eq!(claim.labels()["persistent-state-for"], "a");
             let spec = claim.spec.unwrap();
             assert_eq!(spec.storage_class_name.as_deref(), class);
+            assert_eq!(spec.access_modes, Some(vec!["ReadWriteMany".to_owned()]));
         }
+    }
+
+    #[test]
+    fn all_nodes_may_write_if_the_storage_offers_that() {
+        let check = |sets: Value, expected: Access| {
+            let parsed: Vec<ClaimPropertySet> = serde_json::from_value(sets.clone()).unwrap();
+            assert_eq!(Access::offered(&parsed), expected, "{sets}");
+        };
+        check(json!([]), Access::OneNode);
+        let set = |mode: &str, volume: &str| json!({"accessModes": [mode], "volumeMode": volume});
+        let shared = set("ReadWriteMany", "Filesystem");
+        check(json!([set("ReadWriteMany", "Block")]), Access::OneNode);
+        check(json!([set("ReadWriteOnce", "Filesystem")]), Access::OneNode);
+        check(
+            json!([set("ReadWriteOnce", "Filesystem"), shared]),
+            Access::AllNodes,
+        );
     }
 }

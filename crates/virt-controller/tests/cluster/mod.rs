@@ -21,7 +21,7 @@ use kubevirt_api::volume_snapshot::VolumeSnapshot;
 use kubevirt_api::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
 use launcher_pod::Acceleration;
 use parking_lot::Mutex;
-use reconcile::{Clock, Election, Store, View};
+use reconcile::{Clock, Election, Leadership, Store, View};
 use serde_json::{Value, json};
 use test_cluster::TestApi;
 use tokio::sync::Notify;
@@ -150,11 +150,11 @@ impl TestCluster {
             clock: self.clock,
             cluster: Configuration::new(NAMESPACE),
             concurrency: 4,
-            election: Election {
+            leadership: Leadership::Elected(Election {
                 namespace: NAMESPACE.to_owned(),
                 name: "virt-controller".to_owned(),
                 identity: identity.to_owned(),
-            },
+            }),
         }
     }
 

@@ -240,6 +240,8 @@ async fn vms_survive_a_crash_at_every_failpoint() {
             | "vm/follow-dump"
             // In links.rs.
             | "vm/set-links"
+            // In interfaces.rs.
+            | "vm/drop-interfaces"
             // In live_updates.rs.
             | "vm/follow-template"
             // In volume_moves.rs.
@@ -296,6 +298,9 @@ async fn vmis_survive_a_crash_at_every_failpoint() {
     for name in names("vmi/") {
         match name.strip_prefix(PREFIX).unwrap() {
             "vmi/create-binder"
+            // In interfaces.rs.
+            | "vmi/change-networks"
+            | "vmi/drop-interfaces"
             // In volume_moves.rs.
             | "vmi/settle-volumes" => {}
             "vmi/create-state-claim" => check(&mut cluster, name, keeps_state).await,
@@ -422,6 +427,7 @@ fn every_failpoint_has_a_scenario() {
         "export/",
         "backup/",
         "backup-restore/",
+        "template/",
         "template-request/",
     ]
     .map(|of| names(of).len());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::VirtualMachineInstance;
@@ -238,6 +238,33 @@ async fn guest_that_cannot_leave_its_node_is_not_evacuated() {
     cluster.advance(Duration::from_mins(1)).await;
     let all = migrations(&cluster).list(&ListParams::default()).await;
     assert_eq!(all.unwrap().items.len(), 0);
+    cluster.end().await;
+}
+
+/// Nobody evicts its pod.
+#[tokio::test(start_paused = true)]
+async fn guest_leaves_a_node_with_the_taint_of_drained_nodes() {
+    let cluster = with_guest().await;
+    let parameters = PatchParams::default();
+    let patch = json!({"spec": {"evictionStrategy": "LiveMigrate"}, "status": {"conditions": [
+        {"type": "LiveMigratable", "status": "True"},
+        {"type": "Ready", "status": "True"}]}});
+    let patched = cluster
+        .vmis()
+        .patch("a", &parameters, &Patch::Merge(patch))
+        .await;
+    patched.unwrap();
+    let api = migrations(&cluster);
+    let count = async || api.list(&ListParams::default()).await.unwrap().items.len();
+    cluster.advance(Duration::from_mins(1)).await;
+    assert_eq!(count().await, 0);
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let taint = json!({"key": "kubevirt.io/drain", "effect": "NoSchedule"});
+    let taint = Patch::Merge(json!({"spec": {"taints": [taint]}}));
+    nodes.patch("node1", &parameters, &taint).await.unwrap();
+    cluster
+        .wait_until("there is a migration", async || count().await == 1)
+        .await;
     cluster.end().await;
 }
 

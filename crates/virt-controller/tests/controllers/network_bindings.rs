@@ -51,7 +51,7 @@ async fn unregister(cluster: &TestCluster) {
 }
 
 /// Creates a secondary network, with its kind.
-async fn define_network(cluster: &TestCluster, name: &str) {
+pub(crate) async fn define_network(cluster: &TestCluster, name: &str) {
     let (group, kind) = ("k8s.cni.cncf.io", "NetworkAttachmentDefinition");
     let plural = "network-attachment-definitions";
     let definition = json!({

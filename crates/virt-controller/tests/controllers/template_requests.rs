@@ -205,9 +205,15 @@ async fn request_is_deleted_after_its_time_and_the_template_stays() {
     cluster.end().await;
 }
 
-/// The template exists, and its disks still belong to the request.
+/// The template exists, and its disks do not belong to it yet.
 #[tokio::test(start_paused = true)]
 async fn deleted_request_leaves_the_disks_to_its_template() {
+    for how in [DeleteParams::background(), DeleteParams::foreground()] {
+        disks_are_left_to_the_template(&how).await;
+    }
+}
+
+async fn disks_are_left_to_the_template(how: &DeleteParams) {
     let mut cluster = with_importer().await;
     cluster.run_vm_on_a_disk().await;
     cluster.crash_and_stay_down_after("virt-controller/template-request/create-template");
@@ -218,8 +224,7 @@ async fn deleted_request_leaves_the_disks_to_its_template() {
             !cluster.is_crash_pending()
         })
         .await;
-    let now = DeleteParams::default();
-    cluster.template_requests().delete("r", &now).await.unwrap();
+    cluster.template_requests().delete("r", how).await.unwrap();
     cluster.start_controllers();
     cluster
         .wait_until("the request is gone", async || {
@@ -294,5 +299,37 @@ async fn template_requests_survive_a_crash_at_every_failpoint() {
             .await;
         cluster.delete_contents().await;
     }
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn template_of_a_user_is_ready_also_after_a_crash() {
+    let mut cluster = TestCluster::new().await;
+    cluster.crash_after("virt-controller/template/write-status");
+    let template = json!({
+        "apiVersion": "template.kubevirt.io/v1alpha1", "kind": "VirtualMachineTemplate",
+        "metadata": {"name": "golden", "namespace": NAMESPACE},
+        "spec": {"virtualMachine": {
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "a"},
+            "spec": {"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}}}}},
+        }},
+    });
+    cluster.create(template).await;
+    cluster
+        .wait_until("the template is ready", async || {
+            let template = cluster.templates().get("golden").await.unwrap();
+            let generation = template.metadata.generation;
+            let status = template.status.unwrap_or_default();
+            status.conditions.iter().any(|one| {
+                (one.type_.as_str(), one.status.as_str()) == ("Ready", "True")
+                    && one.observed_generation == generation
+            })
+        })
+        .await;
+    cluster
+        .wait_until("the controllers have crashed once", async || {
+            !cluster.is_crash_pending()
+        })
+        .await;
     cluster.end().await;
 }

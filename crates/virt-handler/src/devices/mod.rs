@@ -11,8 +11,10 @@
 mod directory_watch;
 mod health;
 mod host_device;
+mod mediated;
 mod permitted;
 mod plugin;
+mod sysfs;
 
 use std::path::PathBuf;
 
@@ -21,6 +23,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use host_device::HostDevice;
+pub use mediated::MediatedDevices;
 pub use permitted::{DeviceFiles, PermittedDevices};
 
 /// The devices to offer, and where.

@@ -15,7 +15,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     error::GuestError,
     interfaces::{self, Attached},
-    migratable::Reach,
+    migratable::{Reach, StateSharing},
+    nics,
     observe::{self, Pair, Part, Sources},
     outcome::MemoryState,
     plan::{self, Observed, Step},
@@ -157,6 +158,10 @@ impl Guests {
                 Box::pin(self.plug(key, pair, &entry)).await;
                 Ok(())
             }
+            Step::PlugInterfaces => {
+                Box::pin(self.plug_interfaces(key, pair, &entry)).await;
+                Ok(())
+            }
             Step::Resize => {
                 Box::pin(self.resize(key, pair, &entry)).await;
                 Ok(())
@@ -194,9 +199,11 @@ impl Guests {
             plugged: Some(&entry.plugged),
             memory: memory_state(&link),
             resize_failure: entry.resizing.failure.as_deref(),
+            nics: Some(&entry.nics),
             unready: observe::unready(&pair.pod),
             host_model_is_obsolete: self.parts.capabilities.host_model_is_obsolete(obsolete),
             reach: self.reach(),
+            kept_state: StateSharing::of(&pair.pod),
             bindings: model::registered_bindings(&config.written),
         };
         let status = status::desired(&vmi, &input, &now);
@@ -306,15 +313,24 @@ fn failpoint(step: Step) -> Option<&'static str> {
         Step::Release => "virt-handler/guest/release",
         Step::TakeOver => "virt-handler/migration/take-over",
         // Their effect is the status write or the launcher's, which have their own failpoints.
-        Step::Plug | Step::Resize | Step::Report | Step::SetLinks | Step::FailUnresponsive => {
-            return None;
-        }
+        Step::Plug
+        | Step::PlugInterfaces
+        | Step::Resize
+        | Step::Report
+        | Step::SetLinks
+        | Step::FailUnresponsive => return None,
     })
 }
 
 fn has_other_size(pair: &Pair, link: &Link) -> bool {
     let state = link.state.as_ref();
     state.is_some_and(|state| resize::request(&pair.vmi, &pair.pod, state).is_some())
+}
+
+fn has_other_interfaces(pair: &Pair, link: &Link) -> bool {
+    let attached = Attached::of(&pair.pod);
+    let state = link.state.as_ref();
+    state.is_some_and(|state| nics::change(&pair.vmi, state, &attached) != nics::Change::default())
 }
 
 /// Whether QEMU was killed by the kernel's OOM killer.
@@ -396,6 +412,11 @@ impl Guests {
             let forget = |entry: &mut Entry| entry.resizing = resize::Resizing::default();
             self.sessions.update(key, &pair.pod_uid, forget);
         }
+        let has_other_interfaces = has_other_interfaces(pair, &link);
+        if !has_other_interfaces {
+            let forget = |entry: &mut Entry| entry.nics = nics::Nics::default();
+            self.sessions.update(key, &pair.pod_uid, forget);
+        }
         let observed = Observed {
             vmi: &pair.vmi,
             pod_ended: observe::ended(&pair.pod),
@@ -404,11 +425,13 @@ impl Guests {
             synced: entry.synced,
             awaits_take_over: awaits_take_over(&pair.vmi, report),
             has_other_size,
+            has_other_interfaces,
             now: self.parts.clock.now(),
         };
         let awaits_launcher = plan::awaits_launcher(&observed);
         let steps = plan::plan(&observed);
         let takes_volumes = steps.contains(&Step::Plug);
+        let takes_interfaces = steps.contains(&Step::PlugInterfaces);
         let is_resized = steps.contains(&Step::Resize);
         for step in steps {
             Box::pin(self.execute(key, pair, step)).await?;
@@ -430,8 +453,12 @@ impl Guests {
             }
             _ => {
                 // No event announces that an attachment pod listens, or that a guest keeps a disk.
-                let plugged = self.sessions.get(key).filter(|_| takes_volumes);
-                let retry = plugged.and_then(|entry| entry.plugged.retry_in);
+                let entry = self.sessions.get(key);
+                let of_volumes = entry.as_ref().filter(|_| takes_volumes);
+                let of_volumes = of_volumes.and_then(|entry| entry.plugged.retry_in);
+                let of_interfaces = entry.as_ref().filter(|_| takes_interfaces);
+                let of_interfaces = of_interfaces.and_then(|entry| entry.nics.retry_in);
+                let retry = of_volumes.into_iter().chain(of_interfaces).min();
                 match (migrating, retry) {
                     (Requeue::OnChange, Some(time)) => Requeue::After(time),
                     (migrating, _) => migrating,

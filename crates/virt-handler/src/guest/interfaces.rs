@@ -103,6 +103,11 @@ impl Attached {
         found.collect()
     }
 
+    /// Whether the pod has an interface of this name on a secondary network.
+    pub(super) fn has(&self, interface: &str) -> bool {
+        self.secondary.contains(interface)
+    }
+
     /// Name of the pod's interface on its default network.
     pub(crate) fn primary(&self) -> &str {
         let reported = self.primary.as_deref();
@@ -149,16 +154,19 @@ pub(super) fn set_links(
     }
 }
 
-/// What an interface is known from, in the API's order.
+/// What an interface is known from, in the API's order. `plugged` says which of those that come and go the guest has.
 fn sources(
     interface: &VirtualMachineInstanceNetworkInterface,
     agent: Option<&AgentInterface>,
     attached: &Attached,
+    plugged: &BTreeMap<&str, bool>,
 ) -> String {
     let in_pod = interface.pod_interface_name.as_ref();
     let is_attached = in_pod.is_some_and(|name| attached.secondary.contains(name));
+    let name = interface.name.as_deref();
+    let in_guest = name.is_none_or(|name| plugged.get(name) != Some(&false));
     let all = [
-        Some(DOMAIN),
+        in_guest.then_some(DOMAIN),
         agent.map(|_| GUEST_AGENT),
         is_attached.then_some(MULTUS_STATUS),
     ];
@@ -166,18 +174,56 @@ fn sources(
     all.join(", ")
 }
 
+/// Shows interfaces that come and go as long as the guest or its pod has them. Returns which of them the guest has.
+fn show_plugged<'a>(
+    vmi: &'a VirtualMachineInstance,
+    all: &mut Vec<VirtualMachineInstanceNetworkInterface>,
+    attached: &Attached,
+    live: &BTreeMap<String, InterfaceLink>,
+) -> BTreeMap<&'a str, bool> {
+    let guest = Guest::of(vmi);
+    let mut plugged = BTreeMap::new();
+    for interface in guest.interfaces.iter().filter(|one| one.is_pluggable()) {
+        let name = interface.name();
+        let in_pod = model::pod_interface_name(name);
+        let in_guest = live.contains_key(name);
+        plugged.insert(name, in_guest);
+        let is_it =
+            |one: &VirtualMachineInstanceNetworkInterface| one.name.as_deref() == Some(name);
+        if !in_guest && !attached.has(&in_pod) {
+            all.retain(|one| !is_it(one));
+        } else if !all.iter().any(is_it) {
+            let mut before = vmi.status.iter().flat_map(|status| &status.interfaces);
+            let before = before.find(|one| is_it(one)).cloned();
+            all.push(
+                before.unwrap_or_else(|| VirtualMachineInstanceNetworkInterface {
+                    name: Some(name.to_owned()),
+                    mac: interface.spec.mac_address.clone(),
+                    pod_interface_name: Some(in_pod),
+                    ..VirtualMachineInstanceNetworkInterface::default()
+                }),
+            );
+        }
+    }
+    plugged
+}
+
 /// The domain's interfaces, completed with the guest agent's report, and those that only the agent
-/// reports.
+/// reports. `live` are those that the running domain has, if the launcher says so.
 pub(super) fn list(
     vmi: &VirtualMachineInstance,
     domain: &[VirtualMachineInstanceNetworkInterface],
     agent: Option<&Agent>,
     attached: &Attached,
+    live: Option<&BTreeMap<String, InterfaceLink>>,
 ) -> Vec<VirtualMachineInstanceNetworkInterface> {
     let reported = agent.map_or(&[][..], |agent| &agent.interfaces);
     let mut all = domain.to_vec();
+    let plugged = live.map_or_else(BTreeMap::new, |live| {
+        show_plugged(vmi, &mut all, attached, live)
+    });
     for known in &mut all {
-        known.info_source = Some(sources(known, None, attached));
+        known.info_source = Some(sources(known, None, attached, &plugged));
     }
     let mut guest_only = Vec::new();
     for interface in reported {
@@ -188,7 +234,7 @@ pub(super) fn list(
         match all.iter_mut().find(same) {
             Some(known) => {
                 known.interface_name = Some(interface.name.clone());
-                known.info_source = Some(sources(known, Some(interface), attached));
+                known.info_source = Some(sources(known, Some(interface), attached, &plugged));
                 // Behind address translation nothing outside reaches the guest's own address.
                 if !is_masqueraded(vmi, known.name.as_deref()) {
                     known.ip_addresses.clone_from(&interface.addresses);
@@ -270,7 +316,7 @@ mod tests {
             domain("default", "02:00:00:00:00:0A"),
             domain("lan", "02:00:00:00:00:0b"),
         ];
-        let all = list(&vmi(), &known, Some(&agent), &Attached::default());
+        let all = list(&vmi(), &known, Some(&agent), &Attached::default(), None);
         let lines: Vec<_> = all
             .iter()
             .map(|one| {
@@ -293,7 +339,10 @@ mod tests {
                 " docker0 172.17.0.1 guest-agent",
             ]
         );
-        assert_eq!(list(&vmi(), &known, None, &Attached::default()), known);
+        assert_eq!(
+            list(&vmi(), &known, None, &Attached::default(), None),
+            known
+        );
     }
 
     #[test]
@@ -303,7 +352,7 @@ mod tests {
             ..Agent::default()
         };
         assert_eq!(
-            list(&vmi(), &[], Some(&agent), &Attached::default()).len(),
+            list(&vmi(), &[], Some(&agent), &Attached::default(), None).len(),
             MAX_GUEST_ONLY_INTERFACES
         );
     }
@@ -375,7 +424,7 @@ mod tests {
             ..Agent::default()
         };
         let found = |agent, attached| {
-            let all = list(&vmi(), &known, agent, attached);
+            let all = list(&vmi(), &known, agent, attached, None);
             all.into_iter()
                 .filter_map(|one| one.info_source)
                 .collect::<Vec<_>>()
@@ -393,6 +442,79 @@ mod tests {
             assert_eq!(Attached::of(&pod(unreadable)), Attached::default());
         }
         assert_eq!(Attached::of(&Pod::default()), Attached::default());
+    }
+
+    #[test]
+    fn interface_that_comes_or_goes_is_shown_while_guest_or_pod_has_it() {
+        let lan = model::pod_interface_name("lan");
+        let vmi = |state: Option<&str>| -> VirtualMachineInstance {
+            let shown = json!({"name": "lan", "mac": "02:00:00:00:00:0b", "podInterfaceName": lan});
+            serde_json::from_value(json!({
+                "spec": {
+                    "domain": {"devices": {"interfaces": [
+                        {"name": "default", "masquerade": {}},
+                        {"name": "lan", "bridge": {}, "state": state},
+                    ]}},
+                    "networks": [
+                        {"name": "default", "pod": {}},
+                        {"name": "lan", "multus": {"networkName": "n"}},
+                    ],
+                },
+                "status": {"interfaces": [shown]},
+            }))
+            .unwrap()
+        };
+        let pod = |has_it: bool| -> Attached {
+            let secondary = has_it.then(|| lan.clone()).into_iter().collect();
+            Attached {
+                secondary,
+                ..Attached::default()
+            }
+        };
+        let up = |name: &str| (name.to_owned(), InterfaceLink::Up);
+        let prepared = |has_it: bool| {
+            let mut all = vec![domain("default", "02:00:00:00:00:0a")];
+            let in_pod = VirtualMachineInstanceNetworkInterface {
+                pod_interface_name: Some(lan.clone()),
+                ..domain("lan", "02:00:00:00:00:0b")
+            };
+            all.extend(has_it.then_some(in_pod));
+            all
+        };
+        for (state, is_prepared, in_pod, in_guest, expected) in [
+            (None, true, true, true, Some("domain, multus-status")),
+            (None, false, true, false, Some("multus-status")),
+            (None, true, true, false, Some("multus-status")),
+            (None, false, false, false, None),
+            (
+                Some("absent"),
+                false,
+                true,
+                true,
+                Some("domain, multus-status"),
+            ),
+            (Some("absent"), false, false, true, Some("domain")),
+            (Some("absent"), false, true, false, Some("multus-status")),
+            (Some("absent"), true, false, false, None),
+        ] {
+            let mut live = BTreeMap::from([up("default")]);
+            live.extend(in_guest.then(|| up("lan")));
+            let all = list(
+                &vmi(state),
+                &prepared(is_prepared),
+                None,
+                &pod(in_pod),
+                Some(&live),
+            );
+            assert_eq!(all[0].info_source.as_deref(), Some("domain"));
+            let found = all.get(1).and_then(|one| one.info_source.as_deref());
+            assert_eq!(
+                found, expected,
+                "{state:?} {is_prepared} {in_pod} {in_guest}"
+            );
+            let mac = all.get(1).and_then(|one| one.mac.as_deref());
+            assert_eq!(mac, expected.map(|_| "02:00:00:00:00:0b"));
+        }
     }
 
     #[test]

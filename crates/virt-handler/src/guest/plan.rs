@@ -26,6 +26,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) awaits_take_over: bool,
     /// The guest lacks processors or memory for which its pod was made.
     pub(crate) has_other_size: bool,
+    /// Interfaces are to come or to go.
+    pub(crate) has_other_interfaces: bool,
     pub(crate) now: Timestamp,
 }
 
@@ -46,6 +48,8 @@ pub(crate) enum Step {
     Start,
     /// Bring volumes to the running guest, and take others away.
     Plug,
+    /// Bring interfaces to the running guest, and take others away.
+    PlugInterfaces,
     /// Have the launcher plug processors and memory into the running guest.
     Resize,
     /// Have the launcher set links of the running guest up or down.
@@ -101,6 +105,7 @@ pub(crate) fn plan(observed: &Observed<'_>) -> Vec<Step> {
             let steps = [
                 (!synced).then_some(Step::Start),
                 (changes && plugged::is_concerned(observed.vmi)).then_some(Step::Plug),
+                (changes && observed.has_other_interfaces).then_some(Step::PlugInterfaces),
                 (changes && observed.has_other_size).then_some(Step::Resize),
                 Some(Step::Report),
                 // Last, so that a refusal keeps nothing else waiting.
@@ -244,6 +249,7 @@ mod tests {
                 synced: None,
                 awaits_take_over: false,
                 has_other_size: false,
+                has_other_interfaces: false,
                 now: Timestamp::UNIX_EPOCH,
             });
             assert_eq!(
@@ -302,6 +308,7 @@ mod tests {
                 }),
                 awaits_take_over: false,
                 has_other_size: false,
+                has_other_interfaces: false,
                 now: Timestamp::UNIX_EPOCH,
             });
             assert_eq!(steps, expected, "{vmi:?} {synced}");
@@ -343,6 +350,7 @@ mod tests {
                     }),
                     awaits_take_over: false,
                     has_other_size: false,
+                    has_other_interfaces: false,
                     now: Timestamp::UNIX_EPOCH,
                 });
                 assert_eq!(steps, expected, "{vmi:?} {link:?}");
@@ -383,6 +391,7 @@ mod tests {
                 }),
                 awaits_take_over: false,
                 has_other_size,
+                has_other_interfaces: false,
                 now: Timestamp::UNIX_EPOCH,
             });
             assert_eq!(steps, expected, "{vmi:?} {has_other_size}");
@@ -420,6 +429,7 @@ mod tests {
                 synced: None,
                 awaits_take_over: true,
                 has_other_size: false,
+                has_other_interfaces: false,
                 now: Timestamp::UNIX_EPOCH,
             });
             assert_eq!(
@@ -468,6 +478,7 @@ mod tests {
                 synced,
                 awaits_take_over: false,
                 has_other_size: false,
+                has_other_interfaces: false,
                 now: Timestamp::UNIX_EPOCH,
             });
             assert_eq!(steps, expected, "{annotation:?} {synced:?}");

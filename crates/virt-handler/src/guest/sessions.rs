@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use reconcile::Key;
 
 use super::{
-    observe::Part, plan::Synced, plugged::Plugged, resize::Resizing, status::PreparedStatus,
+    nics::Nics, observe::Part, plan::Synced, plugged::Plugged, resize::Resizing,
+    status::PreparedStatus,
 };
 use crate::{launcher::Session, pods_dir::PodUid};
 
@@ -27,6 +28,8 @@ pub(crate) struct Entry {
     pub(super) facts: Option<Facts>,
     /// The volumes that the guest got and lost while it ran.
     pub(super) plugged: Plugged,
+    /// The interfaces that the guest gets and loses while it runs.
+    pub(super) nics: Nics,
     /// Processors and memory that the guest gets while it runs.
     pub(super) resizing: Resizing,
     /// The grace period in seconds of the last shutdown request.
@@ -71,6 +74,7 @@ impl Sessions {
             prepared: None,
             facts: None,
             plugged: Plugged::default(),
+            nics: Nics::default(),
             resizing: Resizing::default(),
             shutdown_grace: None,
         };

@@ -9,6 +9,8 @@ use reconcile::{EventType, Key};
 use super::{
     act::Guests,
     error::GuestError,
+    interfaces::Attached,
+    nics,
     observe::Pair,
     plan::{Synced, pauses_agent_probes},
     sessions::Entry,
@@ -37,6 +39,7 @@ impl Guests {
             settings: &cluster.written,
             node: &self.parts.node,
             peer,
+            left_out: nics::left_out(&pair.vmi, link.state.as_ref(), &Attached::of(&pair.pod)),
         };
         let synced = Synced {
             connection: link.connection,

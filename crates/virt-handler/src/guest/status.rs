@@ -18,7 +18,8 @@ use reasons::Reason;
 use super::{
     agent, backups,
     interfaces::{self, Attached},
-    migratable::{self, Reach},
+    migratable::{self, Reach, StateSharing},
+    nics::Nics,
     observe::Unready,
     outcome::{self, MemoryState, failure, next_phase},
     plan::phase,
@@ -46,11 +47,15 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) memory: MemoryState,
     /// Why the guest does not get the processors or the memory of its spec.
     pub(crate) resize_failure: Option<&'a str>,
+    /// Interfaces that come and go.
+    pub(super) nics: Option<&'a Nics>,
     /// Set if the pod runs and is not ready.
     pub(crate) unready: Option<Unready<'a>>,
     /// The CPU model of this host is obsolete, so no other node offers it.
     pub(crate) host_model_is_obsolete: bool,
     pub(crate) reach: Reach,
+    /// Which pods can have the state that the guest keeps besides its disks.
+    pub(crate) kept_state: StateSharing,
     /// The network bindings that the cluster has.
     pub(crate) bindings: &'a RegisteredBindings,
 }
@@ -66,9 +71,11 @@ impl Default for StatusInput<'_> {
             attached: None,
             memory: MemoryState::default(),
             resize_failure: None,
+            nics: None,
             unready: None,
             host_model_is_obsolete: false,
             reach: Reach::default(),
+            kept_state: StateSharing::default(),
             bindings: &NO_BINDINGS,
         }
     }
@@ -124,6 +131,7 @@ pub(crate) fn desired(
             vmi,
             host_model_is_obsolete: input.host_model_is_obsolete,
             reach: input.reach,
+            state: input.kept_state,
             bound_interfaces: prepared.map(|prepared| &*prepared.bound_interfaces),
             bindings: input.bindings,
         };
@@ -143,7 +151,9 @@ pub(crate) fn desired(
         if let Some(prepared) = prepared {
             let none = Attached::default();
             let attached = input.attached.unwrap_or(&none);
-            status.interfaces = interfaces::list(vmi, &prepared.interfaces, agent, attached);
+            let known = &prepared.interfaces;
+            let live = state.and_then(GuestState::interfaces);
+            status.interfaces = interfaces::list(vmi, known, agent, attached, live);
             if let Some(state) = state {
                 interfaces::set_links(&mut status.interfaces, &state.links);
             }
@@ -159,6 +169,14 @@ pub(crate) fn desired(
     status
 }
 
+/// Reasons of a running guest that lacks a part of its spec.
+const LACKS: [Reason; 4] = [
+    Reason::FilesystemLost,
+    Reason::InterfaceNotInPod,
+    Reason::InterfaceNotPlugged,
+    Reason::InterfaceNotReleased,
+];
+
 fn set_final_ready(status: &mut VirtualMachineInstanceStatus, message: Option<&str>, now: &Time) {
     let message = message.unwrap_or("the guest has ended");
     let ending = status.reason.as_deref().unwrap_or_default();
@@ -173,17 +191,24 @@ fn set_conditions(
     input: &StatusInput<'_>,
     now: &Time,
 ) {
-    let StatusInput { state, unready, .. } = *input;
+    let StatusInput {
+        state,
+        unready,
+        nics,
+        reach,
+        ..
+    } = *input;
     let list = &mut status.conditions;
     let domain = state.and_then(|state| state.domain);
     let migration = state.and_then(|state| state.migration.as_deref());
     set_progress(list, migration.filter(|_| *phase == Phase::Running), now);
     if *phase != Phase::Running {
         conditions::remove(list, &Condition::Paused);
+        conditions::remove(list, &Condition::MigrationRequired);
         let synchronized = conditions::find(list, &Condition::Synchronized);
         let reason = synchronized.and_then(|condition| condition.reason.as_deref());
         // What a guest lacked does not explain its end.
-        if reason == Some(Reason::FilesystemLost.as_str()) {
+        if LACKS.iter().any(|lack| reason == Some(lack.as_str())) {
             conditions::remove(list, &Condition::Synchronized);
         }
         agent::set_conditions(list, None, now);
@@ -225,19 +250,47 @@ fn set_conditions(
             }
         }
     }
-    set_synchronized(list, state, now);
+    set_synchronized(list, state, nics, now);
+    set_migration_required(list, nics.filter(|_| reach == Reach::OtherNodes), now);
     agent::set_conditions(list, state.and_then(|state| state.agent.as_deref()), now);
+}
+
+/// True while the guest needs another pod for its networks. On a single host another one would join no more than this.
+fn set_migration_required(
+    list: &mut Vec<VirtualMachineInstanceCondition>,
+    nics: Option<&Nics>,
+    now: &Time,
+) {
+    let kind = Condition::MigrationRequired;
+    let is_known = conditions::is_true(list, &kind);
+    if nics.is_some_and(|nics| nics.needs_move(is_known)) {
+        let required = ConditionValue {
+            reason: Reason::AutoMigrationDueToLiveUpdate.as_str(),
+            ..ConditionValue::holds()
+        };
+        conditions::set(list, kind, &required, now);
+    } else {
+        conditions::remove(list, &kind);
+    }
 }
 
 /// False while the guest lacks a part of its spec.
 fn set_synchronized(
     list: &mut Vec<VirtualMachineInstanceCondition>,
     state: Option<&GuestState>,
+    nics: Option<&Nics>,
     now: &Time,
 ) {
     let lost = state.map_or(&[][..], |state| state.lost_filesystems.as_slice());
     if lost.is_empty() {
-        conditions::remove(list, &Condition::Synchronized);
+        match nics.and_then(Nics::failure) {
+            None => conditions::remove(list, &Condition::Synchronized),
+            Some(failure) => {
+                let message = failure.reason.advise(&failure.message);
+                let lacks = ConditionValue::fails(failure.reason, &message);
+                conditions::set(list, Condition::Synchronized, &lacks, now);
+            }
+        }
         return;
     }
     let message = format!(

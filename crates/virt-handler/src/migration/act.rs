@@ -1,6 +1,6 @@
 //! Carries out the steps of a migration.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use error_chain::error_chain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,8 +15,10 @@ use serving::Target;
 
 use super::{
     carriage::{Carriage, Listening, Pace, SILENCE_LIMIT, Way},
-    endpoint,
+    endpoint, figures,
+    flows::flows,
     limits::{self, AtCompletion, Limits},
+    network::{self, Place},
     plan::{Observed, Outcome, Step, plan},
 };
 use crate::{
@@ -63,6 +65,9 @@ impl Guests {
                 _ => AtCompletion::End,
             };
             let limits = Limits::of(state.migration_configuration.as_ref(), at_completion);
+            if let Some(progress) = progress {
+                figures::publish(key, &self.parts.node, progress);
+            }
             self.migrations.observe(key, &uid, limits, progress)
         } else {
             Pace::default()
@@ -103,16 +108,7 @@ impl Guests {
         let id = guest.uid.to_owned();
         match step {
             Step::Receive => self.receive(guest).await,
-            Step::PublishAddress => {
-                let address = self.parts.address;
-                let published = json!({
-                    "targetNodeAddress": address.ip(),
-                    "targetDirectMigrationNodePorts": {(address.port().to_string()): 0},
-                });
-                self.publish(guest, published).await?;
-                failpoints::after("virt-handler/migration/publish-address");
-                Ok(())
-            }
+            Step::PublishAddress => self.publish_address(guest).await,
             Step::PublishArrival => {
                 let published = json!({
                     "targetNodeDomainDetected": true,
@@ -144,6 +140,43 @@ impl Guests {
         }
     }
 
+    async fn publish_address(&self, guest: &Migrating<'_>) -> Result<(), GuestError> {
+        let named = self.named_network(guest.state);
+        let offered = network::offer(self.place(named.as_deref()), self.parts.address).await;
+        let offer = match offered {
+            Ok(offer) => offer,
+            Err(error) => {
+                return self.end(guest, &Outcome::Failed(error_chain(&error))).await;
+            }
+        };
+        let published = json!({
+            "targetNodeAddress": offer.address.ip(),
+            "targetDirectMigrationNodePorts": {(offer.address.port().to_string()): 0},
+            "migrationNetworkType": offer.network,
+        });
+        self.publish(guest, published).await?;
+        failpoints::after("virt-handler/migration/publish-address");
+        Ok(())
+    }
+
+    /// The network that guests move over between nodes, if it is another one than that of the pods.
+    fn named_network(&self, state: &State) -> Option<String> {
+        if model::is_within_node(state) {
+            return None;
+        }
+        let cluster = self.parts.cluster.now();
+        let migrations = cluster.written.migrations.as_ref()?;
+        let named = migrations.network.clone();
+        named.filter(|named| !named.is_empty())
+    }
+
+    fn place<'a>(&'a self, named: Option<&'a str>) -> Place<'a> {
+        Place {
+            node: &self.parts.node,
+            named,
+        }
+    }
+
     /// Prepares the pod as for a start, and has its launcher wait for the guest.
     async fn receive(&self, guest: &Migrating<'_>) -> Result<(), GuestError> {
         let Some(peer) = guest.entry.session.link().peer else {
@@ -159,6 +192,7 @@ impl Guests {
             settings: &cluster.written,
             node: &self.parts.node,
             peer,
+            left_out: BTreeSet::new(),
         };
         let received = async {
             let prepared = prepare::prepare(request).await?;
@@ -180,6 +214,11 @@ impl Guests {
     }
 
     async fn begin(&self, guest: &Migrating<'_>) -> Result<(), GuestError> {
+        let named = self.named_network(guest.state);
+        if let Err(error) = network::check(self.place(named.as_deref()), guest.state).await {
+            let outcome = Outcome::Failed(error_chain(&error));
+            return self.end(guest, &outcome).await;
+        }
         let listening = match self.way(guest) {
             Some(way) => self.listen(guest, way).map_err(|error| error.to_string()),
             None => Err("the address of the new pod is not valid".to_owned()),
@@ -204,6 +243,7 @@ impl Guests {
             }
         });
         let written = guest.state.migration_configuration.as_ref();
+        let flows = flows(guest.vmi, written);
         let moved_disks = moved_disks(guest.vmi);
         let plan = MigrationPlan {
             id: guest.uid.to_owned(),
@@ -213,6 +253,8 @@ impl Guests {
             is_within_node: model::is_within_node(guest.state),
             // A guest that is lost half-way would leave two claims, each with a part of what it wrote.
             post_copy: limits::allows_post_copy(written) && moved_disks.is_empty(),
+            parallel_connections: flows.connections,
+            compression: flows.compression,
             moved_disks,
         };
         let migrate = Request::Migrate(Box::new(plan));

@@ -19,7 +19,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    PROTOCOL, SOCKETS, endpoint,
+    PROTOCOL, SOCKETS, endpoint, figures,
     limits::{Due, Limits, Watch},
 };
 use crate::{
@@ -65,7 +65,9 @@ pub(super) struct Pace {
 impl Migrations {
     /// Forgets the migration of this guest and ends its carriage.
     pub(crate) fn remove(&self, key: &Key) {
-        self.followed.lock().remove(key);
+        if self.followed.lock().remove(key).is_some() {
+            figures::forget(key);
+        }
     }
 
     /// Registers a carriage, which ends when the token is cancelled.

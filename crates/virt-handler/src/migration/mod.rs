@@ -4,6 +4,9 @@
 //! and report on the VMI.
 //!
 //! - `plan` decides the next step of this node from the VMI and the report of the pod's launcher;
+//! - `figures` are the metrics of copies;
+//! - `flows` decides through how many connections the memory flows, and whether it is packed;
+//! - `network` finds the address for the carriage;
 //! - `limits` finds copies that take too long;
 //! - `progress` shows on the VMI how far a copy is;
 //! - `carriage` listens in the pod that the guest leaves and carries its connections to the other node, or
@@ -19,7 +22,10 @@ mod carriage;
 mod endpoint;
 #[cfg(test)]
 mod failpoints;
+mod figures;
+mod flows;
 mod limits;
+mod network;
 mod plan;
 mod progress;
 #[cfg(test)]
@@ -27,6 +33,7 @@ mod tests;
 
 pub(crate) use carriage::Migrations;
 pub(crate) use endpoint::router;
+pub(crate) use network::has_joined as has_joined_network;
 pub(crate) use plan::awaits_take_over;
 pub(crate) use progress::set as set_progress;
 

@@ -21,7 +21,11 @@ use super::{
     requirements::{self, Host, MissingRequirement},
     warnings::Warnings,
 };
-use crate::{capabilities::NodeFacts, failure_log::FailureLog, guest::ClientHandle};
+use crate::{
+    capabilities::NodeFacts,
+    failure_log::FailureLog,
+    guest::{ClientHandle, Reach},
+};
 
 /// The field manager of the node's fields. It differs from the VMIs' manager, so that no fragment
 /// contains both.
@@ -50,6 +54,8 @@ pub(crate) struct ReportParts {
     /// The kubelet's directory, such as `/var/lib/kubelet`.
     pub(crate) kubelet_dir: PathBuf,
     pub(crate) cluster: Configuration,
+    /// Where guests of the node can move.
+    pub(crate) reach: Reach,
     pub(crate) recorder: Recorder,
     pub(crate) clock: Clock,
 }
@@ -142,7 +148,12 @@ impl NodeReport {
     }
 
     pub(super) fn missing_requirements(&self) -> Vec<MissingRequirement> {
-        requirements::missing(&self.parts.facts, &Host::observe(), &self.parts.node)
+        let cluster = self.parts.cluster.now();
+        let migrations = cluster.written.migrations.as_ref();
+        let network = migrations.and_then(|migrations| migrations.network.as_deref());
+        let network =
+            network.filter(|name| !name.is_empty() && self.parts.reach == Reach::OtherNodes);
+        requirements::missing(&self.parts.facts, &Host::observe(network), &self.parts.node)
     }
 
     pub(super) fn api(&self) -> Api<Node> {

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, fs::File, path::Path};
 
 use reasons::Reason;
 
-use crate::{HostDevice, capabilities::NodeFacts};
+use crate::{HostDevice, capabilities::NodeFacts, migration};
 
 const CGROUP_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
 
@@ -24,6 +24,8 @@ pub(super) struct Host {
     /// Why /dev/vhost-net, which accelerates guest networks, cannot be opened.
     pub(super) vhost_net: Option<String>,
     pub(super) cgroup: Cgroup,
+    /// The network for migrations that the node is not on.
+    pub(super) migration_network: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +35,8 @@ pub(super) enum Cgroup {
 }
 
 impl Host {
-    pub(super) fn observe() -> Self {
+    /// `named` is the network for migrations, if the administrator names one.
+    pub(super) fn observe(named: Option<&str>) -> Self {
         let open_error = |device: HostDevice| File::open(device.path()).err();
         Self {
             tun: open_error(HostDevice::Tun).map(|error| error.to_string()),
@@ -43,6 +46,9 @@ impl Host {
             } else {
                 Cgroup::V1
             },
+            migration_network: named
+                .filter(|_| !migration::has_joined_network())
+                .map(str::to_owned),
         }
     }
 }
@@ -93,6 +99,16 @@ pub(super) fn missing(facts: &NodeFacts, host: &Host, node: &str) -> Vec<Missing
                 .to_owned(),
         });
     }
+    if let Some(named) = &host.migration_network {
+        all.push(MissingRequirement {
+            reason: Reason::MigrationNetworkMissing,
+            message: format!(
+                "virt-handler's pod on this node has no interface migration0 on the network {named} \
+                 (migrations.network), so guests do not migrate from it or to it: kubectl -n kubevirt get \
+                 network-attachment-definitions, and kubectl -n kubevirt rollout status daemonset/virt-handler"
+            ),
+        });
+    }
     all
 }
 
@@ -117,6 +133,11 @@ mod tests {
             tun: None,
             vhost_net: None,
             cgroup: Cgroup::V2,
+            migration_network: None,
+        };
+        let apart = Host {
+            migration_network: Some("net/fast".to_owned()),
+            ..complete.clone()
         };
         let no_tun = Host {
             tun: Some("No such file or directory".to_owned()),
@@ -146,6 +167,15 @@ mod tests {
                 true,
                 &no_vhost,
                 &[("VhostNetMissing", "No such device", "modprobe vhost_net")],
+            ),
+            (
+                true,
+                &apart,
+                &[(
+                    "MigrationNetworkMissing",
+                    "network net/fast",
+                    "rollout status",
+                )],
             ),
             (
                 true,

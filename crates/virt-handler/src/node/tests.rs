@@ -26,7 +26,10 @@ use super::{
     report::{HEARTBEAT, is_realtime, spread},
     warnings::EVENT_NAMESPACE,
 };
-use crate::{capabilities::NodeFacts, guest::ClientHandle};
+use crate::{
+    capabilities::NodeFacts,
+    guest::{ClientHandle, Reach},
+};
 
 async fn server() -> TestApi {
     TestApi::without_kinds(Identity::component("test")).await
@@ -48,6 +51,7 @@ fn reporter(client: &Client) -> (NodeReport, DropGuard) {
             ..NodeFacts::default()
         },
         kubelet_dir: "/nonexistent".into(),
+        reach: Reach::OtherNodes,
         cluster,
         recorder: events,
         clock: Clock::system(),

@@ -46,26 +46,53 @@ impl From<Errno> for ClaimError {
     }
 }
 
-/// Adds the devices of the guest's claims. `root` is that of the launcher's container.
+/// A device of a claim of the guest.
+#[derive(Debug)]
+pub(super) struct ClaimedDevice {
+    claim: String,
+    request: String,
+    /// Where its driver describes it; `None` if the VMI does not have the claim.
+    directory: Option<String>,
+}
+
+impl ClaimedDevice {
+    /// All of the guest.
+    pub(super) fn of(guest: &Supported<'_>) -> Vec<Self> {
+        let claims = &guest.vmi.spec.resource_claims;
+        let all = guest.device_claims().into_iter();
+        all.map(|(claim, request)| Self {
+            claim: claim.to_owned(),
+            request: request.to_owned(),
+            directory: metadata_directory(claims, claim, request),
+        })
+        .collect()
+    }
+}
+
+/// Adds the devices of claims. `root` is that of the launcher's container. Blocks, on files that a driver made.
 pub(super) fn add(
     allocated: AllocatedDevices,
-    guest: &Supported<'_>,
+    devices: &[ClaimedDevice],
     root: &OwnedFd,
 ) -> Result<AllocatedDevices, ClaimError> {
     let mut all = allocated;
-    for (claim, request) in guest.device_claims() {
+    for ClaimedDevice {
+        claim,
+        request,
+        directory,
+    } in devices
+    {
         let not_described = |problem: String| NotDescribed {
-            claim: claim.to_owned(),
-            request: request.to_owned(),
+            claim: claim.clone(),
+            request: request.clone(),
             problem,
         };
-        let directory = metadata_directory(&guest.vmi.spec.resource_claims, claim, request);
-        let directory = directory.ok_or_else(|| {
+        let directory = directory.as_ref().ok_or_else(|| {
             not_described(
                 "spec.resourceClaims has no claim of this name, or a name is not valid".into(),
             )
         })?;
-        let metadata = match read(root, &directory)? {
+        let metadata = match read(root, directory)? {
             Found::One(bytes) => bytes,
             Found::Files(count) => {
                 let problem = format!("{count} files describe it in the pod");
@@ -142,7 +169,8 @@ mod tests {
         let guest = Supported::of(&vmi).unwrap();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let root = rustix::fs::open(root, flags, Mode::empty()).unwrap();
-        let all = add(AllocatedDevices::default(), &guest, &root);
+        let devices = ClaimedDevice::of(&guest);
+        let all = add(AllocatedDevices::default(), &devices, &root);
         let all = all.map_err(|error| error.to_string())?;
         Ok(all.of_claim("c", "r").unwrap().to_string())
     }

@@ -3,7 +3,7 @@
 //! A container runtime makes the nodes for root. The guest's user gets those in the container's own `/dev`,
 //! never a node that is mounted from elsewhere, which other pods or the host may use.
 
-use std::{ffi::CStr, io, os::fd::OwnedFd};
+use std::{ffi::CStr, io, os::fd::OwnedFd, sync::Arc};
 
 use model::{AllocatedDevices, Binding, Supported};
 use rustix::{
@@ -11,7 +11,10 @@ use rustix::{
     io::Errno,
 };
 
-use super::{PrepareError, claimed_devices};
+use super::{
+    PrepareError,
+    claimed_devices::{self, ClaimedDevice},
+};
 use crate::{
     launcher::Peer,
     volumes::{READ_AND_WRITE, give, has_rights},
@@ -28,31 +31,64 @@ const DEPTH: usize = 2;
 const MAX_ENTRIES: usize = 1024;
 
 /// The devices of the pod. Gives the guest's user access to them. Idempotent.
-pub(super) fn hand_over(
+pub(super) async fn hand_over(
     guest: &Supported<'_>,
-    peer: &Peer,
+    peer: Arc<Peer>,
 ) -> Result<AllocatedDevices, PrepareError> {
-    let mut interfaces = guest.plugged_interfaces();
-    let may_have_macvtap = interfaces.any(|one| matches!(one.binding, Binding::Plugin(_)));
-    if !guest.has_passthrough() && !may_have_macvtap {
+    let wanted = Wanted::of(guest);
+    if !wanted.passthrough && !wanted.macvtaps {
         return Ok(AllocatedDevices::default());
     }
-    let root = peer.root().map_err(PrepareError::Devices)?;
-    if may_have_macvtap {
-        give_macvtaps(&root).map_err(PrepareError::Devices)?;
+    // Files of the pod, whose file system may be slow.
+    let work = move || panics::catch(|| wanted.hand_over(&peer));
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(handed_over)) => handed_over,
+        Ok(Err(panicked)) => Err(PrepareError::Devices(io::Error::other(panicked))),
+        Err(error) => Err(PrepareError::Devices(io::Error::other(error))),
     }
-    if !guest.has_passthrough() {
-        return Ok(AllocatedDevices::default());
+}
+
+/// What a guest needs of the devices of its pod.
+#[derive(Debug)]
+struct Wanted {
+    /// Those of network bindings.
+    macvtaps: bool,
+    /// Any device of the host.
+    passthrough: bool,
+    /// Those that the kubelet names in the pod's variables.
+    variables: bool,
+    claimed: Vec<ClaimedDevice>,
+}
+
+impl Wanted {
+    fn of(guest: &Supported<'_>) -> Self {
+        let mut interfaces = guest.plugged_interfaces();
+        Self {
+            macvtaps: interfaces.any(|one| matches!(one.binding, Binding::Plugin(_))),
+            passthrough: guest.has_passthrough(),
+            variables: !guest.host_devices().is_empty(),
+            claimed: ClaimedDevice::of(guest),
+        }
     }
-    give_nodes(&root).map_err(PrepareError::Devices)?;
-    let allocated = if guest.host_devices().is_empty() {
-        AllocatedDevices::default()
-    } else {
-        let variables = peer.variables().map_err(PrepareError::Devices)?;
-        let variables = variables.iter();
-        AllocatedDevices::of(variables.map(|(name, value)| (name.as_str(), value.as_str())))?
-    };
-    Ok(claimed_devices::add(allocated, guest, &root)?)
+
+    fn hand_over(&self, peer: &Peer) -> Result<AllocatedDevices, PrepareError> {
+        let root = peer.root().map_err(PrepareError::Devices)?;
+        if self.macvtaps {
+            give_macvtaps(&root).map_err(PrepareError::Devices)?;
+        }
+        if !self.passthrough {
+            return Ok(AllocatedDevices::default());
+        }
+        give_nodes(&root).map_err(PrepareError::Devices)?;
+        let allocated = if self.variables {
+            let variables = peer.variables().map_err(PrepareError::Devices)?;
+            let variables = variables.iter();
+            AllocatedDevices::of(variables.map(|(name, value)| (name.as_str(), value.as_str())))?
+        } else {
+            AllocatedDevices::default()
+        };
+        Ok(claimed_devices::add(allocated, &self.claimed, &root)?)
+    }
 }
 
 fn give_nodes(root: &OwnedFd) -> io::Result<()> {

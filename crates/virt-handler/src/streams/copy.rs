@@ -31,6 +31,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PONG_LIMIT: Duration = Duration::from_mins(1);
 /// Time for the user's side to read the rest and to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// Time for the guest to take the end of the stream.
+const FINISH_LIMIT: Duration = Duration::from_secs(1);
 /// The protocol's limit on the reason in a close frame, in bytes.
 const MAX_REASON: usize = 123;
 
@@ -49,6 +51,11 @@ pub(super) trait Receive: Send {
 /// Data to the guest.
 pub(super) trait Transmit: Send {
     fn transmit(&mut self, frame: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Tells the guest that no more follows.
+    fn finish(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// A stream of bytes.
@@ -73,7 +80,17 @@ impl<T: AsyncRead + Send> Receive for Stream<ReadHalf<T>> {
 
 impl<T: AsyncWrite + Send> Transmit for Stream<WriteHalf<T>> {
     async fn transmit(&mut self, frame: &[u8]) -> io::Result<()> {
-        self.0.write_all(frame).await
+        self.0.write_all(frame).await?;
+        // Streams with TLS keep what the guest does not take at once.
+        self.0.flush().await
+    }
+
+    async fn finish(&mut self) {
+        match tokio::time::timeout(FINISH_LIMIT, self.0.shutdown()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the guest has closed its side already"),
+            Err(_elapsed) => tracing::debug!("the guest does not take the end of the stream"),
+        }
     }
 }
 
@@ -163,6 +180,7 @@ async fn copy_both<R: Receive, W: Transmit>(
         end = inward(&mut from_user, &mut to_guest, &alive) => end,
         () = closed.cancelled() => End::Replaced,
     };
+    to_guest.finish().await;
     drop((from_guest, to_guest));
     if let Some(frame) = end.close_frame() {
         close(to_user, from_user, frame).await;

@@ -14,6 +14,7 @@ use kubevirt_api::{VirtualMachineInstance, subresource_bodies::ScreenshotOptions
 use launcher_channel::{AgentQuestion, Request};
 use reconcile::Key;
 use serving::Peer;
+use tokio::sync::watch;
 
 use super::{
     active_streams::ActiveStreams,
@@ -27,6 +28,7 @@ use super::{
 use crate::{
     guest::{self, Guests},
     pods_dir::PodUid,
+    vsock::GuestCredentials,
 };
 
 /// The common name of the only permitted caller's certificate.
@@ -37,14 +39,20 @@ pub(crate) struct StreamsState {
     pub(super) guests: Arc<Guests>,
     pub(super) streams: Arc<ActiveStreams>,
     pub(super) forwards: Arc<OpenForwards>,
+    /// For servers in guests.
+    pub(super) credentials: watch::Receiver<Option<GuestCredentials>>,
 }
 
 impl StreamsState {
-    pub(crate) fn new(guests: Arc<Guests>) -> Self {
+    pub(crate) fn new(
+        guests: Arc<Guests>,
+        credentials: watch::Receiver<Option<GuestCredentials>>,
+    ) -> Self {
         Self {
             guests,
             streams: Arc::default(),
             forwards: Arc::default(),
+            credentials,
         }
     }
 

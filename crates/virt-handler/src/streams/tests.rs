@@ -5,6 +5,7 @@ use axum::{
     http::StatusCode,
 };
 use reconcile::{Key, Reconciler as _};
+use tokio::sync::watch;
 
 use super::{
     response::device_error,
@@ -40,7 +41,7 @@ async fn failed_freeze_is_published_on_the_vmi() {
     let options = FreezeOptions {
         thaw_after_seconds: None,
     };
-    let state = StreamsState::new(Arc::new(guests));
+    let state = StreamsState::new(Arc::new(guests), watch::Sender::new(None).subscribe());
     let response = freeze(State(state), path(), Query(options)).await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
 

@@ -1,5 +1,6 @@
 //! The launcher's preparation steps for each volume and for the Ignition configuration: pure.
 
+use domain_xml::{TaggedDevice, TaggedKind};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::{quantity::Amount, volumes::ContainerDiskSource};
 use launcher_channel::{Backing, DiskAccess, Prepare};
@@ -7,7 +8,7 @@ use model::{
     Claim, CloudInitFormat, FILES_LABEL, Guest, HostDisk, HostFileCreation, Propagation, SeedPart,
     Volume, VolumeSource, paths,
 };
-use seed::{CloudInit, CloudInitError, Data, Flavour};
+use seed::{CloudInit, CloudInitError, Data, Device, DeviceKind, Flavour};
 
 use super::Claims;
 
@@ -33,12 +34,16 @@ pub(crate) struct CapacityNotUsable {
 }
 
 /// All steps, in the order of the volumes.
-pub(crate) fn steps(guest: &Guest<'_>, claims: &Claims) -> Result<Vec<Prepare>, StepError> {
+pub(crate) fn steps(
+    guest: &Guest<'_>,
+    claims: &Claims,
+    devices: &[TaggedDevice],
+) -> Result<Vec<Prepare>, StepError> {
     // The guest mounts the directory of a filesystem as it is.
     let volumes = guest.volumes.iter();
     let steps = volumes
         .filter(|volume| !guest.is_filesystem(volume.name))
-        .filter_map(|volume| step(guest, claims, volume).transpose());
+        .filter_map(|volume| step(guest, claims, volume, devices).transpose());
     let ignition = guest.ignition().map(|text| Prepare::Text {
         path: paths::ignition(guest.namespace(), guest.name()),
         text: text.to_owned(),
@@ -50,6 +55,7 @@ fn step(
     guest: &Guest<'_>,
     claims: &Claims,
     volume: &Volume<'_>,
+    devices: &[TaggedDevice],
 ) -> Result<Option<Prepare>, StepError> {
     Ok(match volume.source {
         VolumeSource::ContainerDisk(disk) => Some(container_disk(volume, disk)),
@@ -58,7 +64,7 @@ fn step(
             bytes: bytes(volume, &disk.capacity)?,
         }),
         VolumeSource::HostDisk(disk) => host_disk(volume, disk)?,
-        VolumeSource::CloudInit(seed) => Some(cloud_init(guest, volume.name, &seed)?),
+        VolumeSource::CloudInit(seed) => Some(cloud_init(guest, volume.name, &seed, devices)?),
         VolumeSource::Files(files) => Some(Prepare::FilesImage {
             path: files.image(volume.name),
             label: files.label().to_owned(),
@@ -177,6 +183,7 @@ fn cloud_init(
     guest: &Guest<'_>,
     volume: &str,
     source: &model::CloudInit<'_>,
+    devices: &[TaggedDevice],
 ) -> Result<Prepare, CloudInitError> {
     let flavour = match source.format {
         CloudInitFormat::NoCloud => Flavour::NoCloud,
@@ -189,6 +196,7 @@ fn cloud_init(
         .filter(|credential| credential.propagation == Propagation::Seed(source.format))
         .map(|credential| credential.directory())
         .collect();
+    let devices: Vec<Device> = devices.iter().map(device).collect();
     let files = seed::cloud_init_files(&CloudInit {
         flavour,
         namespace: guest.namespace(),
@@ -199,12 +207,25 @@ fn cloud_init(
         user_data: first_source(source.user_data, &user_secret),
         network_data: first_source(source.network_data, &network_secret),
         keys: &keys,
+        devices: &devices,
     })?;
     Ok(Prepare::Seed {
         path: paths::seed(guest.namespace(), guest.name(), source.format),
         label: flavour.label().to_owned(),
         files,
     })
+}
+
+fn device(device: &TaggedDevice) -> Device {
+    Device {
+        kind: match device.kind {
+            TaggedKind::Interface => DeviceKind::Interface,
+            TaggedKind::HostDevice => DeviceKind::HostDevice,
+        },
+        address: device.address.clone(),
+        mac: device.mac.clone(),
+        tag: device.tag.clone(),
+    }
 }
 
 /// The data that counts: text, else base64, else a secret mounted at the directory.
@@ -219,6 +240,24 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    fn tagged() -> TaggedDevice {
+        TaggedDevice {
+            kind: TaggedKind::Interface,
+            address: "0000:01:00.0".to_owned(),
+            mac: None,
+            tag: "red".to_owned(),
+        }
+    }
+
+    #[test]
+    fn tagged_device_is_in_the_config_drive() {
+        for (format, is_there) in [("cloudInitNoCloud", false), ("cloudInitConfigDrive", true)] {
+            let found = steps_of(&json!({"name": "v", format: {"userData": "x"}})).unwrap();
+            let found = format!("{found:?}");
+            assert_eq!(found.contains("0000:01:00.0"), is_there, "{found}");
+        }
+    }
 
     fn steps_of(volume: &Value) -> Result<Vec<Prepare>, StepError> {
         let vmi: kubevirt_api::VirtualMachineInstance = serde_json::from_value(json!({
@@ -235,7 +274,7 @@ mod tests {
             ]},
         }))
         .unwrap();
-        steps(&Guest::of(&vmi), &Claims::of(&pod))
+        steps(&Guest::of(&vmi), &Claims::of(&pod), &[tagged()])
     }
 
     const DISKS: &str = "/var/run/kubevirt-private/vmi-disks/v";
@@ -250,7 +289,7 @@ mod tests {
             }}))
             .unwrap();
         let pod = serde_json::from_value(json!({"metadata": {}, "spec": {"containers": []}}));
-        let found = steps(&Guest::of(&vmi), &Claims::of(&pod.unwrap())).unwrap();
+        let found = steps(&Guest::of(&vmi), &Claims::of(&pod.unwrap()), &[]).unwrap();
         let path = "/var/run/kubevirt-ephemeral-disks/ignition-data/n/a/data.ign";
         let expected = Prepare::Text {
             path: path.to_owned(),

@@ -14,43 +14,61 @@ use crate::{dhcp, ipv6};
 #[derive(Debug)]
 pub(super) struct DhcpServers {
     tasks: TaskTracker,
-    running: Option<CancellationToken>,
+    running: Vec<(Server, CancellationToken)>,
+}
+
+/// A server of one interface of the pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Server {
+    Ipv4(Box<DhcpServer>),
+    Ipv6(Box<Ipv6Server>),
 }
 
 impl DhcpServers {
     pub(super) fn new(tasks: TaskTracker) -> Self {
         Self {
             tasks,
-            running: None,
+            running: Vec::new(),
         }
     }
 
-    /// Starts them unless they are running; a plan's servers do not change while the guest lives.
+    /// Starts those that are not running, and stops others: interfaces come and go while the guest lives.
     pub(super) fn start(&mut self, servers: &[DhcpServer], of_ipv6: &[Ipv6Server]) {
-        if self.running.is_some() {
-            return;
+        let wanted = servers.iter().cloned().map(Box::new).map(Server::Ipv4);
+        let of_ipv6 = of_ipv6.iter().cloned().map(Box::new).map(Server::Ipv6);
+        let wanted: Vec<Server> = wanted.chain(of_ipv6).collect();
+        self.running.retain(|(server, stop)| {
+            let stays = wanted.contains(server);
+            if !stays {
+                stop.cancel();
+            }
+            stays
+        });
+        for server in wanted {
+            if self.running.iter().all(|(running, _)| *running != server) {
+                let stop = CancellationToken::new();
+                self.tasks.spawn(run(server.clone(), stop.clone()));
+                self.running.push((server, stop));
+            }
         }
-        let stop = CancellationToken::new();
-        for server in servers {
-            let (server, stop) = (server.clone(), stop.clone());
-            self.tasks.spawn(async move {
-                let serve = || dhcp::serve(server.clone(), stop.clone());
-                keep_serving(&server.interface, serve, &stop).await;
-            });
-        }
-        for server in of_ipv6 {
-            let (server, stop) = (server.clone(), stop.clone());
-            self.tasks.spawn(async move {
-                let serve = || ipv6::serve(server.clone(), stop.clone());
-                keep_serving(&server.tap, serve, &stop).await;
-            });
-        }
-        self.running = Some(stop);
     }
 
     pub(super) fn stop(&mut self) {
-        if let Some(stop) = self.running.take() {
+        for (_, stop) in self.running.drain(..) {
             stop.cancel();
+        }
+    }
+}
+
+async fn run(server: Server, stop: CancellationToken) {
+    match server {
+        Server::Ipv4(server) => {
+            let serve = || dhcp::serve((*server).clone(), stop.clone());
+            keep_serving(&server.interface, serve, &stop).await;
+        }
+        Server::Ipv6(server) => {
+            let serve = || ipv6::serve((*server).clone(), stop.clone());
+            keep_serving(&server.tap, serve, &stop).await;
         }
     }
 }

@@ -13,6 +13,7 @@
 mod task;
 
 mod link;
+mod interfaces;
 mod links;
 mod observe;
 mod requests;
@@ -54,6 +55,7 @@ mod separate;
 mod shutdown;
 mod size;
 mod status;
+mod tpm_copy;
 
 pub(crate) use self::record::{Record, RecordStore};
 pub(crate) use self::status::Phase;

@@ -224,6 +224,12 @@ impl Guest {
                 .cloned()
                 .map(Box::new),
             takes_backups: true,
+            takes_interfaces: true,
+            interface_failures: if alive {
+                self.interface_failures.clone()
+            } else {
+                BTreeMap::new()
+            },
             size: self.size.filter(|_| alive),
             disks: if alive {
                 self.disks.attached()

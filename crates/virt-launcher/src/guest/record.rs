@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use launcher_channel::{BackupReport, DumpReport, GuestPlan, StopReason};
+use launcher_channel::{BackupReport, DhcpServer, DumpReport, GuestPlan, Ipv6Server, StopReason};
 use serde::{Deserialize, Serialize};
 
 use super::ending::Ending;
@@ -228,6 +228,22 @@ impl RecordStore {
         };
         record.refreshes_links = false;
         self.save()
+    }
+
+    /// Records the DHCP servers of a guest whose interfaces change.
+    pub(crate) fn set_servers(
+        &mut self,
+        dhcp: &[DhcpServer],
+        ipv6: &[Ipv6Server],
+    ) -> io::Result<()> {
+        match &mut self.record {
+            Some(record) if record.plan.dhcp != dhcp || record.plan.ipv6 != ipv6 => {
+                record.plan.dhcp = dhcp.to_vec();
+                record.plan.ipv6 = ipv6.to_vec();
+                self.save()
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Records a memory dump that has ended.

@@ -3,7 +3,7 @@
 use std::io;
 
 use error_chain::error_chain;
-use launcher_channel::Reply;
+use launcher_channel::{MAX_PARALLEL_CONNECTIONS, Reply};
 use reasons::Reason;
 
 use super::file_servers::FileServerError;
@@ -44,6 +44,8 @@ pub(crate) enum Refusal {
     BackingUp,
     #[error("{0:?} is not the directory of a backup")]
     BadBackup(String),
+    #[error("more than {MAX_PARALLEL_CONNECTIONS} connections were asked for")]
+    TooManyConnections,
     #[error("no guest of that migration is here")]
     NotReceived,
     #[error("the disks of the guest cannot be copied to this pod")]
@@ -85,7 +87,9 @@ impl Refusal {
     fn reason(&self) -> Reason {
         match self {
             Self::WrongGuest { .. } => Reason::WrongGuest,
-            Self::BadUuid(_) | Self::BadDump(_) | Self::BadBackup(_) => Reason::InvalidPlan,
+            Self::BadUuid(_) | Self::BadDump(_) | Self::BadBackup(_) | Self::TooManyConnections => {
+                Reason::InvalidPlan
+            }
             Self::NotRunning => Reason::NotRunning,
             Self::NoAgent => Reason::AgentNotConnected,
             Self::AgentBusy => Reason::AgentBusy,
@@ -119,6 +123,7 @@ impl Refusal {
             | Self::NotRunning
             | Self::NoAgent
             | Self::NotReceived
+            | Self::TooManyConnections
             | Self::BadDump(_)
             | Self::BadBackup(_)
             | Self::SavedState(_)

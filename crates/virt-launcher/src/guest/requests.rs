@@ -61,6 +61,7 @@ impl Guest {
             Request::Migrate(plan) => self.migrate(*plan).await?,
             Request::Disks(wanted) => Box::pin(self.set_disks(wanted)).await?,
             Request::Links(wanted) => Box::pin(self.set_links(&wanted)).await?,
+            Request::Interfaces(plan) => Box::pin(self.set_interfaces(*plan)).await?,
             Request::Resize(plan) => Box::pin(self.resize(&plan)).await?,
             Request::Dump(plan) => self.dump(plan).await?,
             Request::Backup(plan) => self.back_up(plan).await?,

@@ -73,6 +73,8 @@ pub(crate) struct Guest {
     pub(super) disks: Disks,
     /// The links of the interfaces, as of the last query.
     pub(super) links: BTreeMap<String, InterfaceLink>,
+    /// Why interfaces could not be attached or removed, by name.
+    pub(super) interface_failures: BTreeMap<String, String>,
     /// Processors and memory, as of the last query.
     pub(super) size: Option<GuestSize>,
     pub(super) dumps: Dumps,
@@ -153,6 +155,7 @@ impl Guest {
             dhcp,
             disks: Disks::default(),
             links: BTreeMap::new(),
+            interface_failures: BTreeMap::new(),
             size: None,
             dumps,
             backups,
@@ -270,6 +273,10 @@ impl Guest {
                 let is_removal = matches!(event, Event::DeviceRemoved { .. });
                 if is_removal && let Err(error) = self.refresh_disks().await {
                     tracing::warn!(error = error_chain(&error), "failed to query the disks");
+                }
+                if is_removal && let Err(error) = self.refresh_interfaces().await {
+                    let error = error_chain(&error);
+                    tracing::warn!(error, "failed to query the interfaces");
                 }
                 if let Err(error) = self.observe().await {
                     tracing::warn!(error = error_chain(&error), "failed to query the guest");

@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::fs::FsWord;
 
 use crate::file;
+use crate::settings::shared_paths;
 
 const LIBVIRTD: &str = r#"log_outputs="3:stderr"
 auth_unix_rw="none"
@@ -44,15 +45,33 @@ pub(crate) fn write_config(dir: &Path) -> io::Result<()> {
     file::replace(&dir.join("libvirtd.conf"), LIBVIRTD.as_bytes())?;
     file::replace(
         &dir.join("qemu.conf"),
-        qemu_config(has_huge_pages()).as_bytes(),
+        qemu_config(has_huge_pages(), &existing(&shared_paths())).as_bytes(),
     )
 }
 
+/// libvirt does not start with a directory that is missing.
+fn existing(paths: &str) -> String {
+    let all = paths.split(':').filter(|path| Path::new(path).is_dir());
+    all.collect::<Vec<_>>().join(":")
+}
+
 /// libvirt without privileges searches for no mounts by itself, and refuses to start with one that is
-/// missing.
-fn qemu_config(has_huge_pages: bool) -> String {
+/// missing. What it finds on a file system of one computer it takes for its own, unless it is told that others have it,
+/// too: it would refuse to copy the guest, or remove the state of its TPM.
+fn qemu_config(has_huge_pages: bool, shared_paths: &str) -> String {
     let mount = has_huge_pages.then(|| format!("hugetlbfs_mount=[\"{HUGE_PAGES}\"]\n"));
-    format!("{QEMU}{}", mount.unwrap_or_default())
+    let shared = shared_paths.split(':');
+    let quoted: Vec<String> = shared
+        .filter(|path| path.starts_with('/') && !path.contains(['"', '\\', '\n']))
+        .map(|path| format!("\"{path}\""))
+        .collect();
+    let shared =
+        (!quoted.is_empty()).then(|| format!("shared_filesystems=[{}]\n", quoted.join(",")));
+    format!(
+        "{QEMU}{}{}",
+        mount.unwrap_or_default(),
+        shared.unwrap_or_default()
+    )
 }
 
 fn has_huge_pages() -> bool {
@@ -65,11 +84,32 @@ mod tests {
 
     #[test]
     fn mounted_huge_pages_are_named() {
-        assert_eq!(qemu_config(false), QEMU);
-        let config = qemu_config(true);
+        assert_eq!(qemu_config(false, ""), QEMU);
+        let config = qemu_config(true, "");
         assert!(
             config.ends_with("\nhugetlbfs_mount=[\"/dev/hugepages\"]\n"),
             "{config}"
         );
+    }
+
+    #[test]
+    fn missing_directories_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let there = dir.path().to_str().unwrap();
+        assert_eq!(existing(&format!("{there}/none:{there}")), there);
+        assert_eq!(existing(""), "");
+    }
+
+    #[test]
+    fn shared_directories_are_named() {
+        let config = qemu_config(false, "/a/nvram:/b/swtpm");
+        assert!(
+            config.ends_with("\nshared_filesystems=[\"/a/nvram\",\"/b/swtpm\"]\n"),
+            "{config}"
+        );
+        // Nothing but paths gets into the file.
+        for bad in ["", "relative", "/a\"]\nuser=\"root", ":"] {
+            assert_eq!(qemu_config(false, bad), QEMU, "{bad:?}");
+        }
     }
 }

@@ -5,6 +5,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::command;
 
 const GUIDE: &str = include_str!("../../../../docs/guide/command-line.md");
+/// What commands print about real guests, and which have no such transcript.
+const TRANSCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../e2e/transcripts");
+const WITHOUT: &str = include_str!("../../../e2e/transcripts/without.tsv");
 
 /// Calls the check for each command, with the words that lead to it.
 fn for_each(
@@ -140,4 +143,47 @@ fn exit_codes_are_documented() {
     ] {
         assert!(GUIDE.contains(&format!("| {code} | {meaning}")), "{code}");
     }
+}
+
+/// Each has a transcript, which begins with a call of it, or a reason for having none.
+#[test]
+fn every_command_has_a_transcript_or_a_reason() {
+    let rows = WITHOUT.lines().filter(|line| !line.starts_with('#'));
+    let mut reasons: Vec<(&str, &str)> = rows
+        .map(|line| line.split_once('\t').expect("a command and a reason"))
+        .collect();
+    let files = std::fs::read_dir(TRANSCRIPTS).expect("list the transcripts");
+    let mut files: Vec<String> = files
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "without.tsv")
+        .collect();
+    let mut missing = vec![];
+    for_each(&command(), &[], &mut |command, path| {
+        // `vnc` is a command, too, beside the one that it contains.
+        let is_group = command.has_subcommands() && command.get_positionals().next().is_none();
+        if command.is_hide_set() || is_group {
+            return;
+        }
+        let name = path.join(" ");
+        let file = format!("{}.txt", path.join("-"));
+        let is_recorded = files.contains(&file);
+        let has_reason = reasons.iter().any(|(command, _)| *command == name);
+        if is_recorded == has_reason {
+            missing.push(name.clone());
+        }
+        if is_recorded {
+            let text = std::fs::read_to_string(format!("{TRANSCRIPTS}/{file}")).unwrap();
+            let start = format!("$ virtctl {name}");
+            assert!(
+                text.starts_with(&start),
+                "{file} does not begin with {start:?}"
+            );
+        }
+        files.retain(|other| *other != file);
+        reasons.retain(|(command, _)| *command != name);
+    });
+    assert!(
+        missing.is_empty() && files.is_empty() && reasons.is_empty(),
+        "neither a transcript nor a row in without.tsv, or both: {missing:?}; of no command: {files:?} {reasons:?}"
+    );
 }

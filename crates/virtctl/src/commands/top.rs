@@ -126,8 +126,8 @@ async fn read(cluster: &Cluster, flags: &Top) -> Result<Readings> {
                  node,
              }| {
                 let within = Cluster {
-                    client: cluster.client.clone(),
                     namespace: namespace.clone(),
+                    ..cluster.clone()
                 };
                 async move {
                     let usage = usage(&within, &name).await;

@@ -8,7 +8,7 @@ use tokio::{net::TcpListener, process::Command};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use web_console::{Access, Console, Sessions, serve};
 
-use crate::{cli::Ui, connect::Cluster, printer::Printer};
+use crate::{cli::Ui, connect::Cluster, ports, printer::Printer};
 
 /// The programs that open a link in the user's browser.
 const OPENER: &str = if cfg!(target_os = "macos") {
@@ -24,7 +24,7 @@ pub(crate) async fn ui(cluster: &Cluster, printer: Printer, options: &Ui) -> Res
     // Other hosts cannot connect: the console has the user's rights.
     let listener = TcpListener::bind(("127.0.0.1", options.port))
         .await
-        .with_context(|| format!("listen on 127.0.0.1:{}", options.port))?;
+        .map_err(|error| ports::not_offered(&format!("127.0.0.1:{}", options.port), error))?;
     let address = listener.local_addr().context("read the local port")?;
     let sessions = Arc::new(Sessions::default());
     let console = Console {
@@ -34,6 +34,7 @@ pub(crate) async fn ui(cluster: &Cluster, printer: Printer, options: &Ui) -> Res
             namespace: cluster.namespace.clone(),
         },
         now: Timestamp::now,
+        tickets: None,
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
     };

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     cli::{Vnc, VncCommand, VncType},
     connect::Cluster,
+    ports,
     printer::Printer,
     subresource::{Stream, close_reason, path},
 };
@@ -44,9 +45,10 @@ pub(crate) async fn vnc(cluster: &Cluster, printer: Printer, flags: &Vnc) -> Res
     }
     let vmi = flags.vmi.as_deref().context("name the VM or VMI")?;
     check_expected(cluster, vmi).await?;
-    let listener = TcpListener::bind((flags.address, flags.port))
+    let at = SocketAddr::new(flags.address, flags.port);
+    let listener = TcpListener::bind(at)
         .await
-        .with_context(|| format!("listen on {}:{}", flags.address, flags.port))?;
+        .map_err(|error| ports::not_offered(&at, error))?;
     let address = listener.local_addr().context("read the local port")?;
     if flags.proxy_only {
         printer.line(&json!({"port": address.port()}).to_string());

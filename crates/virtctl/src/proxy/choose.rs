@@ -69,6 +69,31 @@ pub(crate) fn choose(
     }
 }
 
+/// The proxies for servers other than the API server, such as the upload proxy. Without any by default.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Proxies {
+    configured: Option<String>,
+    environment: Environment,
+}
+
+impl Proxies {
+    pub(crate) fn new(configured: Option<&str>, environment: Environment) -> Self {
+        Self {
+            configured: configured.map(ToOwned::to_owned),
+            environment,
+        }
+    }
+
+    /// The proxy for this server. What is configured for the cluster does not apply to this computer itself, whose
+    /// ports may be forwarded ones, and to exceptions either.
+    pub(crate) fn to(&self, server: &Uri) -> Result<Option<Proxy>, Usage> {
+        if is_exception(server, &self.environment) {
+            return Ok(None);
+        }
+        choose(server, self.configured.as_deref(), &self.environment)
+    }
+}
+
 fn parse(server: &Uri, text: &str) -> Result<Proxy, Usage> {
     let wrong = || {
         Usage::new(format!(
@@ -226,6 +251,25 @@ mod tests {
         let none = Environment::default();
         let direct = choose(&Uri::from_static("https://a"), None, &none).unwrap();
         assert!(direct.is_none());
+    }
+
+    #[test]
+    fn other_servers_have_exceptions_in_any_case() {
+        for (server, configured, exceptions, expected) in [
+            ("https://a", None, "", Some("http://safe.example:2/")),
+            ("http://a", None, "", Some("http://plain.example:1/")),
+            ("https://a", Some("socks5://b:3"), "", Some("socks5://b:3/")),
+            ("https://a", Some("socks5://b:3"), "a", None),
+            ("https://127.0.0.1:8443", Some("socks5://b:3"), "", None),
+            ("https://localhost:8443", None, "", None),
+        ] {
+            let proxies = Proxies::new(configured, environment(exceptions));
+            let found = proxies.to(&Uri::from_static(server)).unwrap();
+            let found = found.map(|proxy| proxy.settings.uri().to_string());
+            assert_eq!(found.as_deref(), expected, "{server} {configured:?}");
+        }
+        let direct = Proxies::default().to(&Uri::from_static("https://a"));
+        assert!(direct.unwrap().is_none());
     }
 
     #[test]

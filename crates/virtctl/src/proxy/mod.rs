@@ -1,4 +1,4 @@
-//! The proxy between this computer and the API server.
+//! The proxy between this computer and the API server, or another server.
 //!
 //! - `choose` decides which one, as kubectl does: pure;
 //! - `client` connects through it.
@@ -9,5 +9,5 @@ mod client;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use choose::{Environment, choose};
-pub(crate) use client::client;
+pub(crate) use choose::{Environment, Proxies, choose};
+pub(crate) use client::{client, send};

@@ -1,7 +1,9 @@
 //! Requests and streams through proxies of this process, to a server of this process.
 
+use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use http::Uri;
+use http_body_util::{BodyExt, Empty};
 use kube::Config;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional},
@@ -10,7 +12,11 @@ use tokio::{
 use tokio_tungstenite::tungstenite::Message;
 
 use super::*;
-use crate::{requests::Requests, streams_server, subresource};
+use crate::{
+    https::{self, Trust, Unanswered},
+    requests::Requests,
+    streams_server, subresource,
+};
 
 /// A name that only the proxies can resolve.
 const SERVER: &str = "http://server.invalid:8443";
@@ -153,6 +159,48 @@ async fn requests_and_streams_go_through_a_socks_proxy() {
         };
         assert_eq!(asked, "me pa@ss server.invalid:8443");
     }
+}
+
+/// A request to another server than the API server.
+async fn other_request(proxy: String) {
+    let proxies = Proxies::new(Some(&proxy), Environment::default());
+    let request = http::Request::get(format!("{SERVER}/version"));
+    let request = request.body(Empty::<Bytes>::new()).unwrap();
+    let answer = https::send(&Trust::default(), &proxies, request).await;
+    let body = answer.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(body.to_bytes().as_ref(), b"ok");
+}
+
+#[tokio::test]
+async fn requests_to_other_servers_go_through_both_kinds_of_proxies() {
+    let ((proxy, proxy_port), (server, server_port)) = (listener().await, listener().await);
+    let address = format!("http://me:pa%40ss@127.0.0.1:{proxy_port}");
+    let connect = http_proxy(proxy, server_port);
+    let ((), head, ()) = tokio::join!(other_request(address), connect, answer_once(server));
+    assert!(
+        head.starts_with("CONNECT server.invalid:8443 HTTP/1.1\r\n"),
+        "{head}"
+    );
+
+    let ((proxy, proxy_port), (server, server_port)) = (listener().await, listener().await);
+    let address = format!("socks5://me:pa%40ss@127.0.0.1:{proxy_port}");
+    let connect = socks_proxy(proxy, server_port);
+    let ((), asked, ()) = tokio::join!(other_request(address), connect, answer_once(server));
+    assert_eq!(asked, "me pa@ss server.invalid:8443");
+}
+
+#[tokio::test]
+async fn wrong_proxy_is_no_reason_for_another_attempt() {
+    let proxies = Proxies::new(Some("ftp://b"), Environment::default());
+    let request = http::Request::get(SERVER).body(Empty::<Bytes>::new());
+    let answer = https::send(&Trust::default(), &proxies, request.unwrap()).await;
+    let Err(Unanswered::Unprepared(error)) = answer else {
+        panic!("{answer:?}");
+    };
+    assert!(
+        error.to_string().contains("write http://HOST:PORT"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use launcher_pod::Acceleration;
-use reconcile::{Clock, Election};
+use reconcile::{Clock, Election, Leadership};
 use serde_json::{Value, json};
 use test_cluster::{NAMESPACE, TestApi, start};
 use virt_controller::{AccelerationPolicy, Configuration, Settings, Uploads};
@@ -77,11 +77,11 @@ impl Environment {
             clock: self.clock,
             cluster: Configuration::new(NAMESPACE),
             concurrency: 4,
-            election: Election {
+            leadership: Leadership::Elected(Election {
                 namespace: NAMESPACE.to_owned(),
                 name: "virt-controller".to_owned(),
                 identity: "test".to_owned(),
-            },
+            }),
         };
         let stop = self.api.stop.clone();
         self.api.tasks.spawn(virt_controller::run(settings, stop));

@@ -206,3 +206,35 @@ async fn number_of_tickets_of_a_user_is_bounded() {
     assert_eq!(answer.code, StatusCode::OK, "{}", answer.body);
     environment.api.stop.cancel();
 }
+
+#[tokio::test]
+async fn ticket_works_at_a_replica_once() {
+    let mut environment = Environment::start_for_tokens().await;
+    let url = export(&environment).await;
+    environment.users.add("ann", user());
+    let answer = ask(&environment, "Bearer ann", &url).await;
+    assert_eq!(answer.code, StatusCode::OK, "{}", answer.body);
+    let path = answer.body["path"].as_str().unwrap();
+    assert!(
+        !path.contains(TOKEN) && !path.contains("localhost"),
+        "{path}"
+    );
+    let first = environment.address;
+    environment.address = environment.replica;
+    let changed = path.replace("/console/download/", "/console/download/x");
+    for wrong in [changed.as_str(), path.split_once('.').unwrap().0] {
+        let answer = environment.fetch(wrong).await;
+        assert_eq!(answer.code, StatusCode::NOT_FOUND, "{wrong}");
+    }
+    let file = environment.fetch(path).await;
+    assert_eq!(file.code, StatusCode::OK, "{}", file.body);
+    assert_eq!(file.bytes, DISK);
+    let again = environment.fetch(path).await;
+    assert_eq!(again.code, StatusCode::NOT_FOUND);
+    // Also the server that has issued it takes it once.
+    environment.address = first;
+    for code in [StatusCode::OK, StatusCode::NOT_FOUND] {
+        assert_eq!(environment.fetch(path).await.code, code);
+    }
+    environment.api.stop.cancel();
+}

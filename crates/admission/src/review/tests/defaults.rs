@@ -1,6 +1,6 @@
 //! What the mutating webhook adds to an object, and what it leaves alone.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Stage, call, patch_of, vm, vmi};
@@ -129,6 +129,32 @@ fn existing_vm_gets_no_new_identity() {
             .all(|step| !step.path().to_string().contains("firmware")),
         "{patch}"
     );
+}
+
+#[test]
+fn new_instance_has_the_status_of_components_alone() {
+    let mut object = vmi();
+    object["status"] = json!({
+        "phase": "Running",
+        "nodeName": "other",
+        "activePods": { "uid": "other" },
+        "runtimeUser": 0,
+        "fromTheFuture": true,
+        "phaseTransitionTimestamps": [{ "phase": "Running" }],
+    });
+    let created = |user: &str, object: &Value| {
+        let mut created = object.clone();
+        let request = json!({ "operation": "CREATE", "object": object });
+        let patch = patch_of(&call(Stage::Mutate, user, request));
+        json_patch::patch(&mut created, &patch).expect("applies");
+        created["status"].clone()
+    };
+    assert_eq!(created("a-user", &object), created("a-user", &vmi()));
+    let status = created("virt-controller", &object);
+    assert_eq!(status["nodeName"], "other");
+    assert_eq!(status["fromTheFuture"], true);
+    object["status"] = json!(null);
+    assert_eq!(created("a-user", &object), created("a-user", &vmi()));
 }
 
 #[test]

@@ -136,6 +136,15 @@ pub(crate) static KINDS: &[BuiltIn] = &[
         )
     },
     BuiltIn {
+        short_names: &["limits"],
+        strategy: kinds::limits::RANGE,
+        ..kind(
+            CORE,
+            names("LimitRange", "limitranges", "limitrange"),
+            schema::<core::LimitRange>,
+        )
+    },
+    BuiltIn {
         short_names: &["ns"],
         namespaced: false,
         verbs: &[

@@ -6,7 +6,7 @@
 mod recorder;
 mod replay;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -16,12 +16,21 @@ use self::{
     recorder::{Acknowledged, Tape},
     replay::{Disk, Random},
 };
-use super::{connection::Connections, *};
+use super::{checkpoint::Limits, connection::Connections, *};
 
 /// Acknowledged writes on one database, so that a recording fits into memory.
 const ROUND: usize = 1000;
 const CUTS: usize = 12;
 const WRITERS: usize = 8;
+
+/// Checkpoints all the time.
+const BUSY: Limits = Limits {
+    due: 20,
+    long: 150,
+    full: 1 << 18,
+    retry: Duration::from_millis(50),
+    patience: Duration::from_millis(50),
+};
 
 fn things() -> Collection {
     Collection::new("g", "things")
@@ -56,7 +65,9 @@ async fn acknowledged_writes_survive_power_cuts() {
     let mut all = Losses::default();
     let mut seed = 1;
     while all.acknowledged < writes {
-        all.add(&round(seed, "FULL").await);
+        // Half of the rounds have checkpoints all the time, which empty the log again and again.
+        let limits = if seed % 2 == 0 { Limits::USUAL } else { BUSY };
+        all.add(&round(seed, "FULL", limits).await);
         seed += 1;
     }
     println!("{all:?}");
@@ -71,18 +82,19 @@ async fn acknowledged_writes_survive_power_cuts() {
 /// The test of the test: commits that do not wait for the disk are lost, and it notices.
 #[tokio::test]
 async fn writes_without_a_sync_are_found_to_be_lost() {
-    let losses = round(1, "NORMAL").await;
+    let losses = round(1, "NORMAL", Limits::USUAL).await;
     assert!(losses.lost > 0, "{losses:?}");
     assert!(losses.used_twice > 0, "{losses:?}");
 }
 
-async fn round(seed: u64, synchronous: &str) -> Losses {
+async fn round(seed: u64, synchronous: &str, limits: Limits) -> Losses {
     let dir = tempfile::tempdir().unwrap();
     let tape = Tape::record(dir.path());
     let path = dir.path().join("api.db");
-    let connections = Connections::open_file(&path, Some(recorder::NAME)).unwrap();
+    let connections = Connections::open_file(&path, Some(recorder::NAME), limits).unwrap();
     connections
         .writer()
+        .unwrap()
         .pragma_update(None, "synchronous", synchronous)
         .unwrap();
     let store = Store::with(connections);

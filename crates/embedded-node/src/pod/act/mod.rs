@@ -26,7 +26,7 @@ pub(super) use end::tear_down;
 pub(super) use image::pull;
 pub(super) use kill::{KillContainer, StopHook, StopPod, kill_container, stop};
 pub(crate) use network::network_record;
-pub(super) use network::{JoinNetwork, join_network};
+pub(super) use network::{JoinNetwork, join_network, update_networks};
 pub(crate) use sandbox::OBJECT_FILE;
 pub(super) use sandbox::make_sandbox;
 pub(super) use volumes::{LiveTokens, Prepared, measure_volumes, prepare_volumes, refresh_volumes};

@@ -22,7 +22,7 @@ use super::{
     SANDBOX_FAILED, api, blocking, replace,
     sandbox::network_mode,
 };
-use crate::{Addresses, Failure, hosts, node::Shared, policies};
+use crate::{Addresses, Failure, SecondaryInterface, hosts, node::Shared, policies};
 
 /// The addresses of the pod and the network namespace they are in.
 const NETWORK_FILE: &str = "network.json";
@@ -35,6 +35,9 @@ const GUEST: &str = "VirtualMachineInstance";
 pub(crate) struct NetworkRecord {
     pub(crate) namespace: u64,
     pub(crate) addresses: Addresses,
+    /// The interfaces on secondary networks; `None` in a record of an earlier version, whose networks stay.
+    #[serde(default)]
+    pub(crate) joined: Option<Vec<Joined>>,
 }
 
 /// A pod whose network namespace gets its interfaces.
@@ -61,7 +64,7 @@ pub(crate) async fn join_network(
         policies::protect(&shared, &request.pod, &record.addresses.ips).await?;
         return Ok(record.addresses);
     }
-    let addresses = join_all(&shared, &request).await?;
+    let (addresses, joined) = join_all(&shared, &request).await?;
     let JoinNetwork {
         pod,
         dir,
@@ -71,6 +74,7 @@ pub(crate) async fn join_network(
     let record = NetworkRecord {
         namespace: supervisor.network_namespace,
         addresses,
+        joined: Some(joined),
     };
     blocking(SANDBOX_FAILED, "record the pod's addresses", move || {
         fs::write(
@@ -84,7 +88,10 @@ pub(crate) async fn join_network(
 }
 
 /// Joins the pod network, or the network in its place, and the secondary networks, and reports them.
-async fn join_all(shared: &Arc<Shared>, request: &JoinNetwork) -> Result<Addresses, Failure> {
+async fn join_all(
+    shared: &Arc<Shared>,
+    request: &JoinNetwork,
+) -> Result<(Addresses, Vec<Joined>), Failure> {
     let JoinNetwork {
         pod,
         uid,
@@ -104,6 +111,9 @@ async fn join_all(shared: &Arc<Shared>, request: &JoinNetwork) -> Result<Address
         if let Some(owner) = owner(pod) {
             network.keep_address(uid, &owner).await?;
         }
+        if let Some(mac) = guest_mac(pod)? {
+            network.choose_mac(uid, mac, guest(pod).as_deref()).await?;
+        }
         ips = network.add(uid, &namespace).await?.ips;
         policies::protect(shared, pod, &ips).await?;
         failpoints::after("embedded-node/pod/add-network");
@@ -116,18 +126,105 @@ async fn join_all(shared: &Arc<Shared>, request: &JoinNetwork) -> Result<Address
         if selection.interface == networks::DEFAULT_INTERFACE {
             ips.clone_from(&attached.ips);
         }
-        joined.push(Joined {
-            network: selection.full_name(),
-            interface: selection.interface.clone(),
-            mac: attached.mac,
-            ips: attached.ips,
-        });
+        joined.push(joined_as(selection, attached));
     }
     if let Some(report) = networks::report(&ips, &joined) {
         let name = annotations::CNI_NETWORK_STATUS;
         api::annotate(Arc::clone(shared), Arc::clone(pod), name, &report).await?;
     }
-    Ok(Addresses { ips })
+    Ok((Addresses { ips }, joined))
+}
+
+fn joined_as(selection: &Selection, attached: SecondaryInterface) -> Joined {
+    Joined {
+        network: selection.full_name(),
+        interface: selection.interface.clone(),
+        mac: attached.mac,
+        ips: attached.ips,
+    }
+}
+
+/// Has a running pod leave and join networks until it has those that it names now, and reports them. Each change is
+/// recorded before it is reported: whoever uses an interface waits for the report.
+pub(crate) async fn update_networks(
+    shared: Arc<Shared>,
+    request: JoinNetwork,
+) -> Result<(), Failure> {
+    let JoinNetwork {
+        pod,
+        uid,
+        dir,
+        supervisor,
+    } = &request;
+    let record = network_record(dir);
+    let record = record.filter(|record| record.namespace == supervisor.network_namespace);
+    let Some((mut record, mut joined)) = record.and_then(|mut record| {
+        let joined = record.joined.take()?;
+        Some((record, joined))
+    }) else {
+        return Ok(());
+    };
+    let networks = Networks::of(pod)?;
+    let namespace = PathBuf::from(format!("/proc/{}/ns/net", supervisor.supervisor.pid));
+    let network = &shared.settings.network;
+    let before = joined.clone();
+    let changes = networks::changes(&before, &networks);
+    for one in changes.leave {
+        network.detach(uid, &namespace, &one.interface).await?;
+        failpoints::after("embedded-node/pod/detach-network");
+        joined.retain(|other| other != one);
+        record = keep(dir, record, &joined).await?;
+    }
+    let mut outcome = Ok(());
+    for selection in changes.join {
+        // One that cannot be joined does not hold up the others.
+        match join_one(&shared, &request, selection, &namespace).await {
+            Ok(one) => {
+                joined.push(one);
+                record = keep(dir, record, &joined).await?;
+            }
+            Err(failure) => outcome = outcome.and(Err(failure)),
+        }
+    }
+    let name = annotations::CNI_NETWORK_STATUS;
+    let reported = pod.metadata.annotations.as_ref();
+    let has_report = reported.is_some_and(|all| all.contains_key(name));
+    if has_report || !joined.is_empty() {
+        let report = networks::list(&record.addresses.ips, &joined);
+        api::annotate(Arc::clone(&shared), Arc::clone(pod), name, &report).await?;
+    }
+    outcome
+}
+
+async fn join_one(
+    shared: &Arc<Shared>,
+    request: &JoinNetwork,
+    selection: &Selection,
+    namespace: &Path,
+) -> Result<Joined, Failure> {
+    let attachment = attachment(shared, request, selection).await?;
+    let attached = shared.settings.network.attach(namespace, attachment).await;
+    let attached = attached.map_err(|failure| of_network(selection, &failure))?;
+    failpoints::after("embedded-node/pod/attach-further-network");
+    Ok(joined_as(selection, attached))
+}
+
+async fn keep(
+    dir: &Path,
+    record: NetworkRecord,
+    joined: &[Joined],
+) -> Result<NetworkRecord, Failure> {
+    let file = dir.join(NETWORK_FILE);
+    let record = NetworkRecord {
+        joined: Some(joined.to_vec()),
+        ..record
+    };
+    blocking(SANDBOX_FAILED, "record the pod's networks", move || {
+        replace(&file, &serde_json::to_vec(&record)?)?;
+        failpoints::after("embedded-node/pod/record-networks");
+        Ok(record)
+    })
+    .await
 }
 
 /// The interface that a network's definition asks for.
@@ -198,6 +295,18 @@ fn guest(pod: &Pod) -> Option<String> {
     owner(pod).filter(|_| is_guest)
 }
 
+/// The hardware address that the pod's guest chose for the pod network.
+fn guest_mac(pod: &Pod) -> Result<Option<MacAddress>, Failure> {
+    let key = annotations::GUEST_MAC;
+    let annotated = pod.metadata.annotations.as_ref();
+    let Some(text) = annotated.and_then(|all| all.get(key)) else {
+        return Ok(None);
+    };
+    let mac = text.parse::<MacAddress>();
+    mac.map(Some)
+        .map_err(|error| Failure::of(Reason::NetworkNotJoined, &format!("read {key}"), &error))
+}
+
 pub(crate) fn network_record(dir: &Path) -> Option<NetworkRecord> {
     serde_json::from_slice(&fs::read(dir.join(NETWORK_FILE)).ok()?).ok()
 }
@@ -207,6 +316,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn hardware_address_of_the_guest_is_an_annotation() {
+        for (annotations, expected) in [
+            (json!({}), Some(None)),
+            (
+                json!({"ferrovirt.io/guest-mac": "02:00:00:00:00:09"}),
+                Some(Some(MacAddress([2, 0, 0, 0, 0, 9]))),
+            ),
+            (json!({"ferrovirt.io/guest-mac": "02:00"}), None),
+        ] {
+            let pod = json!({"metadata": {"annotations": annotations}});
+            let found = guest_mac(&serde_json::from_value(pod).unwrap());
+            assert_eq!(found.ok(), expected, "{annotations}");
+        }
+    }
 
     #[test]
     fn owner_is_the_controller() {

@@ -177,6 +177,7 @@ impl Worker {
             volumes: self.tasks.volumes.stage(now),
             refresh: self.tasks.refresh.stage(now),
             network: self.tasks.network.stage(now),
+            networks: self.tasks.networks.stage(now),
             containers: self.observe_containers(now),
             over: !self.lifecycle.is_active(),
             stop: self.tasks.stop.stage(now),
@@ -216,6 +217,9 @@ impl Worker {
                     after.deletion_grace_period_seconds < before.deletion_grace_period_seconds;
                 if before.labels != after.labels || before.annotations != after.annotations {
                     self.tasks.refresh_soon();
+                }
+                if before.annotations != after.annotations {
+                    self.tasks.compare_networks_soon();
                 }
                 self.pod = pod;
                 if began || shorter {

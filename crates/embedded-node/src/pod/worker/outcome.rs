@@ -30,6 +30,7 @@ pub(super) enum Outcome {
     VolumesRefreshed(act::LiveTokens, Result<(), Failure>),
     VolumesMeasured(Result<Option<String>, Failure>),
     Network(Result<Addresses, Failure>),
+    Networks(Result<(), Failure>),
     Pulled(usize, Result<Image, Failure>),
     Started(usize, Result<(), Failure>),
     Stopped(Result<(), Failure>),
@@ -53,6 +54,13 @@ impl Worker {
             Outcome::Network(result) => {
                 self.publish_error(&result, self.tasks.network.failures());
                 self.tasks.network.finish(result);
+            }
+            Outcome::Networks(result) => {
+                self.publish_error(&result, self.tasks.networks.failures());
+                self.tasks.networks.finish(result);
+                if std::mem::take(&mut self.tasks.compare_again) {
+                    self.tasks.networks.reset();
+                }
             }
             Outcome::Pulled(index, result) => self.on_pulled(index, result),
             Outcome::Started(index, result) => self.on_started(index, result),

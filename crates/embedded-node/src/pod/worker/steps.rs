@@ -27,6 +27,7 @@ impl Worker {
             Step::MakeSandbox => Some(self.make_sandbox()),
             Step::PrepareVolumes => Some(self.prepare_volumes()),
             Step::JoinNetwork => self.join_network(),
+            Step::UpdateNetworks => self.update_networks(),
             Step::Pull(index) => self.pull(index),
             Step::Start(index) => self.start_container(index),
             Step::Stop => Some(self.stop()),
@@ -79,18 +80,30 @@ impl Worker {
     }
 
     fn join_network(&mut self) -> Option<BoxFuture<'static, Outcome>> {
-        let supervisor = self.supervisor.status.clone()?;
+        let request = self.network_request()?;
         self.tasks.network.begin();
         let shared = Arc::clone(&self.shared);
-        let request = act::JoinNetwork {
-            pod: Arc::clone(&self.pod),
-            uid: self.uid.clone(),
-            dir: self.dir.clone(),
-            supervisor,
-        };
         Some(Box::pin(async {
             Outcome::Network(act::join_network(shared, request).await)
         }))
+    }
+
+    fn update_networks(&mut self) -> Option<BoxFuture<'static, Outcome>> {
+        let request = self.network_request()?;
+        self.tasks.networks.begin();
+        let shared = Arc::clone(&self.shared);
+        Some(Box::pin(async {
+            Outcome::Networks(act::update_networks(shared, request).await)
+        }))
+    }
+
+    fn network_request(&self) -> Option<act::JoinNetwork> {
+        Some(act::JoinNetwork {
+            pod: Arc::clone(&self.pod),
+            uid: self.uid.clone(),
+            dir: self.dir.clone(),
+            supervisor: self.supervisor.status.clone()?,
+        })
     }
 
     fn pull(&mut self, index: usize) -> Option<BoxFuture<'static, Outcome>> {
@@ -170,6 +183,7 @@ fn failpoint(step: Step) -> &'static str {
         Step::MakeSandbox => "embedded-node/pod/make-sandbox",
         Step::PrepareVolumes => "embedded-node/pod/prepare-volumes",
         Step::JoinNetwork => "embedded-node/pod/join-network",
+        Step::UpdateNetworks => "embedded-node/pod/update-networks",
         Step::Pull(_) => "embedded-node/pod/pull",
         Step::Start(_) => "embedded-node/pod/start",
         Step::Stop => "embedded-node/pod/stop",

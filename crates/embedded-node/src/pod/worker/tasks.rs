@@ -25,6 +25,10 @@ pub(super) struct Tasks {
     pub(super) measure: Task<Instant>,
     pub(super) tokens: LiveTokens,
     pub(super) network: Task<Addresses>,
+    /// Comparison of the networks of the running pod with those that it names.
+    pub(super) networks: Task<()>,
+    /// The pod has changed since the comparison in progress began.
+    pub(super) compare_again: bool,
     pub(super) stop: Task<()>,
     /// Cancelled when a stop in progress has to begin again, with a shorter grace period.
     pub(super) superseded: CancellationToken,
@@ -44,6 +48,8 @@ impl Tasks {
             measure: Task::new(Backoff::LOCAL),
             tokens: LiveTokens::default(),
             network: Task::new(Backoff::NETWORK),
+            networks: Task::new(Backoff::NETWORK),
+            compare_again: false,
             stop: Task::new(Backoff::LOCAL),
             superseded: CancellationToken::new(),
             tear_down: Task::new(Backoff::LOCAL),
@@ -52,12 +58,13 @@ impl Tasks {
     }
 
     /// When failed tasks are retried; the update of volumes has a timer of its own.
-    pub(super) fn retry_times(&self) -> [Option<Instant>; 7] {
+    pub(super) fn retry_times(&self) -> [Option<Instant>; 8] {
         [
             self.bind.retry_at(),
             self.sandbox.retry_at(),
             self.volumes.retry_at(),
             self.network.retry_at(),
+            self.networks.retry_at(),
             self.stop.retry_at(),
             self.tear_down.retry_at(),
             self.delete_object.retry_at(),
@@ -83,6 +90,15 @@ impl Tasks {
             Stage::Busy => self.refresh_again = true,
             Stage::Done => self.refresh = Task::done(Instant::now()),
             Stage::Todo | Stage::Waiting => {}
+        }
+    }
+
+    /// The pod may name other networks.
+    pub(super) fn compare_networks_soon(&mut self) {
+        if self.networks.stage(Instant::now()) == Stage::Busy {
+            self.compare_again = true;
+        } else {
+            self.networks.reset();
         }
     }
 

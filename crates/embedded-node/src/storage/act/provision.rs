@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         PROVISIONER, VOLUME_PROTECTION,
-        backing::{Backing, BackingError, Mode, Origin, whole_blocks},
+        backing::{Backing, BackingError, Bound, Mode, Origin, whole_blocks},
         claim::{self, DataSource, Event, Usage},
         snapshots::Files,
         volume::PROVISIONED_BY,
@@ -87,11 +87,14 @@ impl Claims {
             bytes,
             origin,
         };
-        if let Err(error) = self.make_backing(&backing, &volume).await {
-            let message = error_chain(&error);
-            self.publish(key, claim, failed_provisioning(class, &message));
-            return Err(error.into());
-        }
+        let bound = match self.make_backing(&backing, &volume).await {
+            Ok(bound) => bound,
+            Err(error) => {
+                let message = error_chain(&error);
+                self.publish(key, claim, failed_provisioning(class, &message));
+                return Err(error.into());
+            }
+        };
         failpoints::after("embedded-node/storage/make-backing");
         let object = self.volume_object(claim, class, &volume, &backing);
         let api = Api::<PersistentVolume>::all(self.0.settings.client.clone());
@@ -108,7 +111,7 @@ impl Claims {
         .await?;
         normal(
             Reason::ProvisioningSucceeded,
-            format!("Successfully provisioned volume {}", volume.name),
+            provisioned(&volume.name, bound),
         );
         Ok(())
     }
@@ -156,7 +159,7 @@ impl Claims {
         &self,
         backing: &Backing,
         volume: &NewVolume,
-    ) -> Result<(), BackingError> {
+    ) -> Result<Bound, BackingError> {
         let (backing, volume) = (backing.clone(), volume.clone());
         let make = move || {
             let NewVolume {
@@ -217,6 +220,18 @@ impl Claims {
             },
         })
     }
+}
+
+/// The message of a volume that was made, with what its capacity means.
+fn provisioned(name: &str, bound: Bound) -> String {
+    let bound = match bound {
+        Bound::Size => "",
+        Bound::Quota => "; the file system of the host limits its files to its capacity",
+        Bound::Nothing => {
+            "; the file system of the host does not limit its files: an event tells if they take more than its capacity"
+        }
+    };
+    format!("Successfully provisioned volume {name}{bound}")
 }
 
 fn failed_provisioning(class: &str, message: &str) -> Event {

@@ -33,7 +33,7 @@ fn is_needless(migration: &Migration, vmi: &Guest, launcher_image: &str) -> Opti
     if has_to_leave(vmi) && state.is_none() {
         return Some(EVACUATED);
     }
-    let is_changed = vmi.awaits_size() || !vmi.volume_moves().is_empty();
+    let is_changed = vmi.awaits_size() || vmi.awaits_network() || !vmi.volume_moves().is_empty();
     if is_changed || vmi.status.runs_in_other_than(launcher_image) {
         return None;
     }
@@ -115,7 +115,7 @@ mod tests {
             }
             state
         };
-        for cause in ["HotVCPUChange", "HotMemoryChange"] {
+        for cause in ["HotVCPUChange", "HotMemoryChange", "MigrationRequired"] {
             check(cause, "now", json!(null), false);
         }
         check("Ready", "old", json!(null), false);

@@ -52,6 +52,7 @@ pub(super) fn live(before: Value, now: Value, vmi: Value) -> Live {
         now,
         vmi: Box::new(serde_json::from_value(vmi).unwrap()),
         cpu_allocation_ratio: 10,
+        missing: std::collections::BTreeMap::new(),
     }
 }
 

@@ -6,10 +6,10 @@ use std::io;
 use model::{DeviceAddress, MediatedUuid};
 
 use super::{
+    super::sysfs,
     DeviceFiles,
     discovery::{Found, Unit},
     selection::{Permitted, Selection, with_underscores},
-    sysfs,
 };
 
 pub(super) fn search(

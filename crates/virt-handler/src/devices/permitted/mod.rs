@@ -17,7 +17,6 @@ mod mediated;
 mod pci;
 mod reservations;
 mod selection;
-mod sysfs;
 #[cfg(test)]
 mod tests;
 mod usb;
@@ -37,6 +36,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::selection::with_underscores;
 use self::{
     allocation::Allocations,
     discovery::{Found, Unit},

@@ -1,4 +1,4 @@
-//! PCI devices that the driver `vfio-pci` has taken.
+//! PCI devices that `vfio-pci` or another driver of VFIO has taken.
 //!
 //! A pod gets a whole IOMMU group, since the kernel cannot separate the devices in it. So a group is a
 //! device of the kubelet, and it is offered only if everything in it may go to the guest: what the
@@ -12,13 +12,15 @@ use std::{collections::BTreeMap, io, path::Path};
 use model::{DeviceAddress, PciAddress};
 
 use super::{
+    super::sysfs,
     DeviceFiles,
     discovery::{Found, Unit},
     selection::{Permitted, Selection, VendorAndProduct},
-    sysfs,
 };
 
 const DRIVER: &str = "vfio-pci";
+/// That of virtual functions whose parts of a card NVIDIA's own driver manages.
+const NVIDIA: &str = "nvidia";
 /// The class of bridges.
 const BRIDGE: u32 = 0x06;
 
@@ -27,6 +29,8 @@ struct Device {
     kind: VendorAndProduct,
     class: u32,
     driver: Option<String>,
+    /// Whether a driver of VFIO has it, so that a guest can.
+    is_ready: bool,
     numa: Option<u32>,
     is_physical_function: bool,
 }
@@ -57,7 +61,7 @@ pub(super) fn search(
     };
     for (number, group) in groups(files)? {
         let node = format!("vfio/{number}");
-        let mut ready = group.devices.iter().filter(|device| device.is_ready());
+        let mut ready = group.devices.iter().filter(|device| device.is_ready);
         let first = ready.find_map(|device| Some((device, resource_of(device)?)));
         let Some((device, resource)) = first else {
             continue;
@@ -84,10 +88,6 @@ pub(super) fn search(
 }
 
 impl Device {
-    fn is_ready(&self) -> bool {
-        self.driver.as_deref() == Some(DRIVER)
-    }
-
     fn is_bridge(&self) -> bool {
         self.class >> 16 == BRIDGE
     }
@@ -118,8 +118,8 @@ impl Group {
         }
         let mut others = self.devices.iter();
         others.find_map(|other| {
-            // A bridge that is not taken by vfio-pci cannot be opened by the guest.
-            let is_harmless = other.is_bridge() && !other.is_ready();
+            // A bridge that no driver of VFIO has cannot be opened by the guest.
+            let is_harmless = other.is_bridge() && !other.is_ready;
             if is_harmless || other.address == device.address {
                 return None;
             }
@@ -129,7 +129,7 @@ impl Group {
                     format!("which is permitted as {another}: permit both as one resource")
                 }
                 // Without a driver, it does not keep the group from the guest.
-                _ if other.driver.is_some() && !other.is_ready() => {
+                _ if other.driver.is_some() && !other.is_ready => {
                     format!("which has another driver: bind it to {DRIVER}")
                 }
                 _ => return None,
@@ -159,6 +159,13 @@ fn groups(files: &DeviceFiles) -> io::Result<BTreeMap<u32, Group>> {
 
 fn device(name: &str, path: &Path) -> Option<Device> {
     let number = |file: &str| u16::try_from(sysfs::hex(&path.join(file))?).ok();
+    let driver = sysfs::link(&path.join("driver"));
+    let is_physical_function = path.join("sriov_totalvfs").exists();
+    let is_ready = match driver.as_deref() {
+        Some(NVIDIA) => !is_physical_function && has_profile(path),
+        Some(driver) => is_of_vfio(driver) || path.join("vfio-dev").is_dir(),
+        None => false,
+    };
     Some(Device {
         address: PciAddress::parse(name)?,
         kind: VendorAndProduct {
@@ -166,8 +173,22 @@ fn device(name: &str, path: &Path) -> Option<Device> {
             product: number("device")?,
         },
         class: sysfs::hex(&path.join("class"))?,
-        driver: sysfs::link(&path.join("driver")),
+        driver,
+        is_ready,
         numa: sysfs::numa(path),
-        is_physical_function: path.join("sriov_totalvfs").exists(),
+        is_physical_function,
     })
+}
+
+/// Whether the name is that of `vfio-pci` or of a driver for one kind of card that is made of it, such as
+/// `nvgrace_gpu_vfio_pci`. Since Linux 6.1, the directory `vfio-dev` of a device says so whatever the name.
+fn is_of_vfio(driver: &str) -> bool {
+    let name = driver.replace('-', "_");
+    name == "vfio_pci" || name.ends_with("_vfio_pci")
+}
+
+/// Whether the virtual function was given a part of the card.
+fn has_profile(path: &Path) -> bool {
+    let profile = sysfs::value(&path.join("nvidia/current_vgpu_type"));
+    profile.is_some_and(|profile| !profile.is_empty() && profile != "0")
 }

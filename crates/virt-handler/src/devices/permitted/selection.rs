@@ -198,7 +198,7 @@ fn number(text: &str) -> Option<u16> {
 }
 
 /// Drivers put blanks into the names of types; administrators write either.
-pub(super) fn with_underscores(name: &str) -> String {
+pub(in super::super) fn with_underscores(name: &str) -> String {
     name.trim().replace(' ', "_")
 }
 

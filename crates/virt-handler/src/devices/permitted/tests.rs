@@ -11,7 +11,7 @@ use kubevirt_api::cluster_config::KubeVirtConfiguration;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{selection::Selected, *};
+use super::{super::sysfs, selection::Selected, *};
 
 const TIMEOUT: Duration = Duration::from_mins(1);
 const UUID: &str = "aa618089-8b16-4d01-a136-25a0f3c73123";
@@ -168,6 +168,40 @@ fn only_pci_devices_that_are_permitted_and_taken_by_vfio_are_offered() {
     fs::remove_file(host.root.path().join("dev/vfio/13")).unwrap();
     let found = host.search(json!({"pciHostDevices": [pci("10de:1eb8", "example.com/card")]}));
     assert_eq!(found.units["example.com/card"].len(), 1);
+}
+
+#[test]
+fn other_drivers_of_vfio_are_known_by_name_or_by_what_they_made() {
+    for (driver, files, is_offered) in [
+        ("vfio-pci", vec![], true),
+        ("nvgrace_gpu_vfio_pci", vec![], true),
+        ("mlx5_vfio_pci", vec![], true),
+        ("hisi-acc-vfio-pci", vec![], true),
+        ("vendors-own", vec![], false),
+        ("vendors-own", vec![("vfio-dev/vfio0/dev", "511:0\n")], true),
+        ("notvfio_pci", vec![], false),
+        // A virtual function gets a part of the card by NVIDIA's driver.
+        ("nvidia", vec![("vfio-dev/vfio0/dev", "511:0\n")], false),
+        ("nvidia", vec![("nvidia/current_vgpu_type", "0\n")], false),
+        ("nvidia", vec![("nvidia/current_vgpu_type", "1032\n")], true),
+        (
+            "nvidia",
+            vec![
+                ("nvidia/current_vgpu_type", "1032\n"),
+                ("sriov_totalvfs", "16\n"),
+            ],
+            false,
+        ),
+        ("", vec![("vfio-dev/vfio0/dev", "511:0\n")], false),
+    ] {
+        let host = Host::new();
+        host.pci("0000:81:00.1", "10de:1eb8", "0x030200", driver, 12);
+        for (file, text) in &files {
+            host.write(&format!("sys/bus/pci/devices/0000:81:00.1/{file}"), text);
+        }
+        let found = host.search(json!({"pciHostDevices": [pci("10de:1eb8", "example.com/card")]}));
+        assert_eq!(!found.units.is_empty(), is_offered, "{driver} {files:?}");
+    }
 }
 
 /// A pod gets the whole group: what a tenant may not have must not be in it.

@@ -9,10 +9,10 @@ use model::{DeviceAddress, UsbAddress};
 use parking_lot::Mutex;
 
 use super::{
+    super::sysfs,
     DeviceFiles,
     discovery::{Found, Unit},
     selection::{Permitted, Selection, VendorAndProduct},
-    sysfs,
 };
 
 #[derive(Debug, Clone)]

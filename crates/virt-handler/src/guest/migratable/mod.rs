@@ -1,6 +1,7 @@
 //! Whether a running guest could be migrated, alone and with its storage: pure.
 
 mod obstacles;
+mod state;
 #[cfg(test)]
 mod tests;
 mod volumes;
@@ -14,6 +15,7 @@ use kubevirt_api::{
 use model::RegisteredBindings;
 use reasons::Reason;
 
+pub(crate) use state::StateSharing;
 pub(crate) use volumes::{copied_disks, moved_disks};
 
 /// How a guest moves that cannot leave its node.
@@ -37,6 +39,8 @@ pub(super) struct Input<'a> {
     pub(super) reach: Reach,
     /// Interfaces whose link in the pod cannot be in a second pod of the node; `None` while that is unknown.
     pub(super) bound_interfaces: Option<&'a [String]>,
+    /// Which pods can have the state that the guest keeps besides its disks.
+    pub(super) state: StateSharing,
     /// The network bindings that the cluster has.
     pub(super) bindings: &'a RegisteredBindings,
 }

@@ -2,17 +2,19 @@
 
 use kubevirt_api::{VirtualMachineInstance, annotations};
 use model::{
-    Attachment, BindingPlugin, Guest, Target, backup_volume, is_backup_volume, last_backup,
+    Attachment, BindingPlugin, Guest, LinkState, Target, backup_volume, is_backup_volume,
+    last_backup,
 };
 use reasons::Reason;
 
-use super::{Input, Obstacle, Reach};
+use super::{Input, Obstacle, Reach, StateSharing};
 
 const HOST_MODEL: &str = "host-model";
 
 /// All checks, in order of precedence.
-const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 16] = [
+const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 17] = [
     interfaces,
+    leaving_interfaces,
     bound_interfaces,
     virtual_functions,
     cpu_model,
@@ -78,6 +80,31 @@ fn interfaces(input: &Input<'_>) -> Option<Obstacle> {
             ),
         )
     })
+}
+
+/// The new pod would not have the network of an interface that the guest is to lose, and still has.
+fn leaving_interfaces(input: &Input<'_>) -> Option<Obstacle> {
+    let guest = Guest::of(input.vmi);
+    let has_it = |name: &str| {
+        let mut shown = input
+            .vmi
+            .status
+            .iter()
+            .flat_map(|status| &status.interfaces);
+        shown.any(|one| {
+            let sources = one.info_source.as_deref().unwrap_or_default();
+            one.name.as_deref() == Some(name) && sources.split(", ").any(|one| one == "domain")
+        })
+    };
+    let mut leaving = guest
+        .interfaces
+        .iter()
+        .filter(|one| one.is_pluggable() && one.link == LinkState::Absent && has_it(one.name()));
+    let name = leaving.next()?.name();
+    Some(obstacle(
+        Reason::InterfaceNotLiveMigratable,
+        format!("interface {name} is being taken from the guest: it can move after that"),
+    ))
 }
 
 /// Two macvlans of one link cannot have the same hardware address, which is the guest's.
@@ -237,12 +264,20 @@ fn helpers(input: &Input<'_>) -> Option<Obstacle> {
 
 fn kept_state(input: &Input<'_>) -> Option<Obstacle> {
     let kept = Guest::of(input.vmi).kept_state();
-    (!kept.is_empty()).then(|| {
-        obstacle(
-            Reason::LiveMigrationNotSupported,
-            "this version cannot migrate the firmware variables and the TPM that a guest keeps",
-        )
-    })
+    if kept.is_empty() {
+        return None;
+    }
+    let message = match (input.state, input.reach) {
+        (StateSharing::AllPods, _) | (StateSharing::PodsOfNode, Reach::OwnNode) => return None,
+        (StateSharing::PodsOfNode, Reach::OtherNodes) => {
+            "the firmware variables or the TPM that the guest keeps are on a persistent volume claim without access \
+             mode ReadWriteMany"
+        }
+        (StateSharing::OnePod, _) => {
+            "the guest keeps firmware variables or a TPM, and an earlier version created its pod: restart it"
+        }
+    };
+    Some(obstacle(Reason::LiveMigrationNotSupported, message))
 }
 
 /// The kernel gives an address on the vsock to one process of a node.

@@ -20,6 +20,7 @@ fn status_of(vmi: &Value, reach: Reach) -> VirtualMachineInstanceStatus {
         host_model_is_obsolete: true,
         reach,
         bound_interfaces: Some(&[]),
+        state: StateSharing::OnePod,
         bindings: &bindings,
     };
     set(&mut status, &input, &Time(jiff::Timestamp::UNIX_EPOCH));
@@ -232,6 +233,45 @@ fn guests_with_state_outside_of_their_disks_do_not_migrate() {
 }
 
 #[test]
+fn kept_state_moves_where_all_pods_of_the_guest_have_it() {
+    use StateSharing::{AllPods, OnePod, PodsOfNode};
+    let tpm = || json!({"devices": {"tpm": {"persistent": true}}});
+    let variables = || json!({"firmware": {"bootloader": {"efi": {"persistent": true}}}});
+    let bindings = bindings();
+    for (state, elsewhere, within) in [
+        (
+            OnePod,
+            "LiveMigrationNotSupported",
+            "LiveMigrationNotSupported",
+        ),
+        (PodsOfNode, "LiveMigrationNotSupported", ""),
+        (AllPods, "", ""),
+    ] {
+        for domain in [tpm(), variables()] {
+            let vmi = json!({"spec": {"domain": domain}});
+            let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
+            let found = [Reach::OtherNodes, Reach::OwnNode].map(|reach| {
+                let input = Input {
+                    vmi: &vmi,
+                    host_model_is_obsolete: false,
+                    reach,
+                    bound_interfaces: Some(&[]),
+                    state,
+                    bindings: &bindings,
+                };
+                let mut status = VirtualMachineInstanceStatus::default();
+                set(&mut status, &input, &Time(jiff::Timestamp::UNIX_EPOCH));
+                let live = reason(&status, &Condition::LiveMigratable);
+                let storage = reason(&status, &Condition::StorageLiveMigratable);
+                assert_eq!(live.is_empty(), storage.is_empty(), "{state:?} {reach:?}");
+                live
+            });
+            assert_eq!(found, [elsewhere, within], "{state:?} {domain}");
+        }
+    }
+}
+
+#[test]
 fn guest_of_a_single_host_moves_within_it() {
     let check = |vmi: Value, status: &str, reason: &str| {
         let found = status_of(&vmi, Reach::OwnNode);
@@ -262,6 +302,29 @@ fn guest_of_a_single_host_moves_within_it() {
     let bridge = json!({"spec": {"networks": [{"name": "n", "pod": {}}],
         "domain": {"devices": {"interfaces": [{"name": "n", "bridge": {}}]}}}});
     check(bridge, "False", "InterfaceNotLiveMigratable");
+}
+
+#[test]
+fn guest_moves_after_it_has_lost_an_interface() {
+    let tied = "InterfaceNotLiveMigratable";
+    for (state, sources, expected) in [
+        (json!("absent"), "domain, multus-status", tied),
+        (json!("absent"), "multus-status", ""),
+        (json!(null), "domain, multus-status", ""),
+    ] {
+        let vmi = json!({
+            "spec": {
+                "networks": [{"name": "n", "multus": {"networkName": "x"}}],
+                "domain": {"devices": {"interfaces": [
+                    {"name": "n", "bridge": {}, "state": state},
+                ]}},
+            },
+            "status": {"interfaces": [{"name": "n", "infoSource": sources}]},
+        });
+        let found = status_of(&vmi, Reach::OtherNodes);
+        let found = reason(&found, &Condition::LiveMigratable);
+        assert_eq!(found, expected, "{vmi}");
+    }
 }
 
 #[test]
@@ -314,6 +377,7 @@ fn guest_on_a_macvlan_does_not_move_within_its_node() {
             host_model_is_obsolete: false,
             reach,
             bound_interfaces,
+            state: StateSharing::OnePod,
             bindings: &bindings,
         };
         set(&mut status, &input, &now);

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use error_chain::error_chain;
-use launcher_channel::{MigrationPlan, MigrationProgress};
-use libvirt::{Connection, Cookie, Domain, DomainState, Job, Migration, Outcome};
+use launcher_channel::{MigrationCompression, MigrationPlan, MigrationProgress};
+use libvirt::{Compression, Connection, Cookie, Domain, DomainState, Job, Migration, Outcome};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::moved_disks::{self, MovedDiskError};
-use super::peer::{Ask, Peer, PeerError, WireCookie};
+use super::peer::{Ask, Flows, Peer, PeerError, WireCookie};
 use super::{Event, post_copy};
 
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -75,17 +75,7 @@ pub(super) struct Copying {
 impl Copying {
     pub(super) async fn copy(mut self, plan: &MigrationPlan) -> Result<Copied, CopyError> {
         let mut peer = Peer::connect().await?;
-        let cookie = match self.prepare(&mut peer, plan).await {
-            Err(error) if self.migration.flags.post_copy && error.is_refusal() => {
-                tracing::warn!(
-                    error = error_chain(&error),
-                    "the guest is copied such that it cannot be switched to post-copy"
-                );
-                self.migration.flags.post_copy = false;
-                self.prepare(&mut peer, plan).await?
-            }
-            prepared => prepared?,
-        };
+        let cookie = self.agree(&mut peer, plan).await?;
         failpoints::after("virt-launcher/migration/prepared");
         if self.migration.flags.post_copy {
             // The guest's task may have ended.
@@ -123,11 +113,41 @@ impl Copying {
         }
     }
 
-    /// Has the other launcher start a QEMU that waits for the guest.
-    async fn prepare(&self, peer: &mut Peer, plan: &MigrationPlan) -> Result<Cookie, CopyError> {
+    /// Has the other launcher start a QEMU that waits for the guest; once more and in the plainest way if it refuses
+    /// an option of the copy, or does not know it.
+    async fn agree(&mut self, peer: &mut Peer, plan: &MigrationPlan) -> Result<Cookie, CopyError> {
+        let is_parallel = self.migration.parameters.parallel.is_some();
+        match self.prepare(peer, plan).await {
+            Ok((_, Flows::One)) if is_parallel => {
+                tracing::info!("the other launcher knows one connection for the memory only");
+            }
+            Err(error) if (is_parallel || self.migration.flags.post_copy) && error.is_refusal() => {
+                let error = error_chain(&error);
+                if is_parallel {
+                    tracing::warn!(error, "the guest is copied through a single connection");
+                } else {
+                    tracing::warn!(
+                        error,
+                        "the guest is copied such that it cannot be switched to post-copy"
+                    );
+                }
+            }
+            prepared => return Ok(prepared?.0),
+        }
+        self.migration.flags.post_copy = false;
+        self.migration.parameters.parallel = None;
+        Ok(self.prepare(peer, plan).await?.0)
+    }
+
+    async fn prepare(
+        &self,
+        peer: &mut Peer,
+        plan: &MigrationPlan,
+    ) -> Result<(Cookie, Flows), CopyError> {
         let begun = self.connection.begin(&self.domain, &self.migration).await;
         let (xml, cookie) = begun?;
         let disk_lengths = moved_disks::lengths(&xml, &plan.moved_disks).await?;
+        let parallel = self.migration.parameters.parallel;
         let ask = Ask::Prepare {
             id: plan.id.clone(),
             xml,
@@ -135,8 +155,13 @@ impl Copying {
             copied_disks: plan.copied_disks.clone(),
             disk_lengths,
             post_copy: self.migration.flags.post_copy,
+            parallel_connections: parallel.map_or(0, |parallel| parallel.connections),
+            compression: match parallel.map(|parallel| parallel.compression) {
+                Some(Compression::Zstd) => MigrationCompression::Zstd,
+                Some(Compression::None) | None => MigrationCompression::None,
+            },
         };
-        Ok(peer.ask_for_cookie(&ask).await?)
+        Ok(peer.ask_for_flows(&ask).await?)
     }
 
     /// Waits for the end of the copy, or for the switch to post-copy, and reports its progress.

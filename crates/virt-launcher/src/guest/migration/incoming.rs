@@ -5,14 +5,15 @@ use std::path::Path;
 
 use error_chain::error_chain;
 use launcher_channel::{
-    GuestPlan, MAX_FRAME, MigrationSocket, MigrationStage, StopReason, read_frame, write_frame,
+    GuestPlan, MAX_FRAME, MAX_PARALLEL_CONNECTIONS, MigrationSocket, MigrationStage, StopReason,
+    read_frame, write_frame,
 };
 use libvirt::{Cookie, Migration, MigrationParameters, Outcome};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::outgoing::{flags, parameters};
+use super::outgoing::{flags, parallel, parameters};
 use super::peer::{Answer, Ask, BUSY_INTERVAL, WireCookie};
 use super::{Event, Migrations, moved_disks};
 use crate::guest::ending::Ending;
@@ -173,11 +174,17 @@ impl Guest {
                 copied_disks,
                 disk_lengths,
                 post_copy,
+                parallel_connections,
+                compression,
             } => {
                 let cookie = cookie.decode().map_err(|_| Refusal::NotReceived)?;
+                if parallel_connections > MAX_PARALLEL_CONNECTIONS {
+                    return Err(Refusal::TooManyConnections);
+                }
                 let xml = self.with_own_places(&id, xml, &copied_disks, &disk_lengths);
                 let xml = xml.await?;
-                let migration = self.arrival(Some(xml), &copied_disks, post_copy);
+                let mut migration = self.arrival(Some(xml), &copied_disks, post_copy);
+                migration.parameters.parallel = parallel(parallel_connections, compression);
                 self.prepare_arrival(&id, &migration, &cookie).await
             }
             Ask::Hold => {
@@ -262,7 +269,11 @@ impl Guest {
         let cookie = connection.prepare(migration, cookie).await?;
         failpoints::after("virt-launcher/migration/receiving");
         self.publish();
-        Ok(Answer::Cookie(WireCookie::from(&cookie)))
+        let cookie = WireCookie::from(&cookie);
+        Ok(match migration.parameters.parallel {
+            Some(_) => Answer::Parallel(cookie),
+            None => Answer::Cookie(cookie),
+        })
     }
 
     pub(super) fn arrival(
@@ -315,6 +326,9 @@ impl Guest {
             _ => return Err(Refusal::NotReceived),
         }
         self.store.arrive()?;
+        if let Err(error) = self.settle_tpm().await {
+            tracing::error!(%error, "failed to look after the state of the guest's TPM");
+        }
         self.observe().await?;
         Box::pin(self.refresh_links()).await;
         self.set_stage(MigrationStage::Done);

@@ -1,10 +1,13 @@
 //! The launcher of the pod that the guest leaves.
 
 use error_chain::error_chain;
-use launcher_channel::{DomainState, MigrationPlan, MigrationSocket, MigrationStage, StopReason};
+use launcher_channel::{
+    DomainState, MAX_PARALLEL_CONNECTIONS, MigrationCompression, MigrationPlan, MigrationSocket,
+    MigrationStage, StopReason,
+};
 use libvirt::{
-    Connection, Cookie, Domain, Migration, MigrationFlags, MigrationParameters, Outcome,
-    PausedReason,
+    Compression, Connection, Cookie, Domain, Migration, MigrationFlags, MigrationParameters,
+    Outcome, Parallel, PausedReason,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +42,21 @@ pub(super) fn parameters(
     }
 }
 
+/// Connections of the memory besides the one for all else; `None` for that one alone.
+pub(super) fn parallel(connections: u8, compression: MigrationCompression) -> Option<Parallel> {
+    let compression = match compression {
+        MigrationCompression::None => Compression::None,
+        MigrationCompression::Zstd => Compression::Zstd,
+    };
+    (connections > 0).then_some(Parallel {
+        connections,
+        compression,
+    })
+}
+
 fn migration(plan: &MigrationPlan) -> Migration {
+    let connections = plan.parallel_connections.min(MAX_PARALLEL_CONNECTIONS);
+    let parallel = parallel(connections, plan.compression);
     Migration {
         flags: MigrationFlags {
             auto_converge: plan.auto_converge,
@@ -48,6 +65,8 @@ fn migration(plan: &MigrationPlan) -> Migration {
         },
         parameters: MigrationParameters {
             bandwidth_mib: plan.bandwidth_mib,
+            // QEMU has not both.
+            parallel: parallel.filter(|_| !plan.post_copy),
             ..parameters(MigrationSocket::source_path, &plan.copied_disks)
         },
     }
@@ -150,7 +169,12 @@ impl Guest {
             return Some(error_chain(&error));
         }
         let status = self.status.filter(|_| self.link.is_some());
-        unlike_its_copy(status).map(ToOwned::to_owned)
+        if let Some(reason) = unlike_its_copy(status) {
+            return Some(reason.to_owned());
+        }
+        let kept = self.keep_tpm().await;
+        kept.err()
+            .map(|error| format!("failed to copy the state of the guest's TPM: {error}"))
     }
 
     /// The steps of the hand-over. An error means that the guest belongs to this pod.
@@ -167,6 +191,9 @@ impl Guest {
             Ok(cookie) => cookie,
             Err(error) => {
                 let message = error_chain(&error);
+                if self.has_shared_tpm() {
+                    abandon(&mut copied).await;
+                }
                 self.confirm(&copied, &Cookie::default(), Outcome::Cancelled)
                     .await;
                 return Err(message);
@@ -213,13 +240,15 @@ impl Guest {
 
     /// The guest that was copied goes on here.
     async fn keep(&mut self, mut copied: Copied, message: String) {
+        // QEMU waits for seconds only until the other pod's TPM gives the lock on the state of both away.
+        let is_abandoned = self.has_shared_tpm();
+        if is_abandoned {
+            abandon(&mut copied).await;
+        }
         self.confirm(&copied, &Cookie::default(), Outcome::Cancelled)
             .await;
-        if let Err(error) = copied.peer.command(&Ask::Abandon).await {
-            tracing::info!(
-                error = error_chain(&error),
-                "the end of the migration did not reach the other pod"
-            );
+        if !is_abandoned {
+            abandon(&mut copied).await;
         }
         self.stay(message).await;
     }
@@ -283,6 +312,9 @@ impl Guest {
                     self.settle_post_copy().await
                 }
                 CopyEnd::Stays => {
+                    if let Err(error) = self.restore_tpm().await {
+                        tracing::error!(%error, "failed to restore the state of the guest's TPM");
+                    }
                     self.store.set_migration(None)?;
                     if let Some(report) = &mut self.migrations.report
                         && report.stage == MigrationStage::Copying
@@ -363,6 +395,16 @@ impl Guest {
                 "the guest that was given up is still here"
             );
         }
+    }
+}
+
+/// Has the other pod end the QEMU that waits for the guest.
+async fn abandon(copied: &mut Copied) {
+    if let Err(error) = copied.peer.command(&Ask::Abandon).await {
+        tracing::info!(
+            error = error_chain(&error),
+            "the end of the migration did not reach the other pod"
+        );
     }
 }
 

@@ -5,7 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use launcher_channel::{
-    FrameError, MAX_FRAME, MigrationSocket, StopReason, read_frame, write_frame,
+    FrameError, MAX_FRAME, MigrationCompression, MigrationSocket, StopReason, read_frame,
+    write_frame,
 };
 use libvirt::Cookie;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,11 @@ pub(super) enum Ask {
         /// The copy may be switched to post-copy.
         #[serde(default)]
         post_copy: bool,
+        /// Memory comes through that many connections; 0 for one that carries all.
+        #[serde(default)]
+        parallel_connections: u8,
+        #[serde(default)]
+        compression: MigrationCompression,
     },
     /// The copy is about to be switched to post-copy: keep what has arrived if this connection ends, since the
     /// guest may not be able to go on in its old pod.
@@ -115,6 +121,9 @@ impl Ask {
 #[serde(rename_all = "camelCase")]
 pub(super) enum Answer {
     Cookie(WireCookie),
+    /// The QEMU waits for memory through several connections, as was asked. A launcher that does not know them
+    /// answers with a cookie.
+    Parallel(WireCookie),
     Done,
     /// How the guest has ended, if it has.
     Ended(Option<StopReason>),
@@ -183,8 +192,14 @@ impl Peer {
     }
 
     pub(super) async fn ask_for_cookie(&mut self, ask: &Ask) -> Result<Cookie, PeerError> {
+        Ok(self.ask_for_flows(ask).await?.0)
+    }
+
+    /// The cookie, and how the memory is awaited.
+    pub(super) async fn ask_for_flows(&mut self, ask: &Ask) -> Result<(Cookie, Flows), PeerError> {
         match self.ask(ask).await? {
-            Answer::Cookie(cookie) => Ok(cookie.decode()?),
+            Answer::Cookie(cookie) => Ok((cookie.decode()?, Flows::One)),
+            Answer::Parallel(cookie) => Ok((cookie.decode()?, Flows::Many)),
             Answer::Done | Answer::Ended(_) | Answer::Refused(_) | Answer::Busy => {
                 Err(PeerError::Unexpected)
             }
@@ -194,20 +209,31 @@ impl Peer {
     pub(super) async fn command(&mut self, ask: &Ask) -> Result<(), PeerError> {
         match self.ask(ask).await? {
             Answer::Done => Ok(()),
-            Answer::Cookie(_) | Answer::Ended(_) | Answer::Refused(_) | Answer::Busy => {
-                Err(PeerError::Unexpected)
-            }
+            Answer::Cookie(_)
+            | Answer::Parallel(_)
+            | Answer::Ended(_)
+            | Answer::Refused(_)
+            | Answer::Busy => Err(PeerError::Unexpected),
         }
     }
 
     pub(super) async fn ask_for_end(&mut self) -> Result<Option<StopReason>, PeerError> {
         match self.ask(&Ask::End).await? {
             Answer::Ended(reason) => Ok(reason),
-            Answer::Cookie(_) | Answer::Done | Answer::Refused(_) | Answer::Busy => {
-                Err(PeerError::Unexpected)
-            }
+            Answer::Cookie(_)
+            | Answer::Parallel(_)
+            | Answer::Done
+            | Answer::Refused(_)
+            | Answer::Busy => Err(PeerError::Unexpected),
         }
     }
+}
+
+/// How many connections the other pod expects for the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flows {
+    One,
+    Many,
 }
 
 async fn connect() -> Result<UnixStream, PeerError> {
@@ -303,6 +329,36 @@ mod tests {
             };
             let (asked, ()) = tokio::join!(peer.ask(&Ask::Hold), other);
             assert_eq!(peer.0.is_some(), is_kept, "{answer:?} {asked:?}");
+        }
+    }
+
+    /// Launchers of two versions: neither of them fails for what only one of them knows.
+    #[tokio::test]
+    async fn other_launcher_says_whether_it_knows_several_connections() {
+        let old =
+            serde_json::json!({"prepare": {"id": "m", "xml": "", "cookie": "", "copiedDisks": []}});
+        let old: Ask = serde_json::from_value(old).unwrap();
+        assert!(matches!(
+            old,
+            Ask::Prepare {
+                parallel_connections: 0,
+                compression: MigrationCompression::None,
+                ..
+            }
+        ));
+        let cookie = || WireCookie::from(&Cookie::default());
+        for (answer, expected) in [
+            (Answer::Cookie(cookie()), Flows::One),
+            (Answer::Parallel(cookie()), Flows::Many),
+        ] {
+            let (near, mut far) = UnixStream::pair().unwrap();
+            let mut peer = Peer(Some(near));
+            let other = async {
+                let _ask: Option<Ask> = read_frame(&mut far, MAX_FRAME).await.unwrap();
+                write_frame(&mut far, &answer).await.unwrap();
+            };
+            let (found, ()) = tokio::join!(peer.ask_for_flows(&old), other);
+            assert_eq!(found.unwrap().1, expected, "{answer:?}");
         }
     }
 

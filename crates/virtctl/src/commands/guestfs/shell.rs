@@ -15,7 +15,7 @@ use super::pod::CONTAINER;
 use crate::{
     connect::Cluster,
     subresource::plain,
-    terminal::{RawMode, Resizes},
+    terminal::{self, RawMode, Resizes},
 };
 
 /// Ctrl+D, which ends the input of a shell on a terminal.
@@ -83,8 +83,7 @@ async fn join(
         };
         let mut changes = Resizes::watch()?;
         loop {
-            let (width, height) =
-                crossterm::terminal::size().context("read the terminal's size")?;
+            let (width, height) = terminal::size()?;
             let sent = sizes.send(TerminalSize { width, height }).await;
             sent.context("send the terminal's size")?;
             changes.next().await?;
@@ -139,7 +138,7 @@ mod tests {
     use tokio_tungstenite::tungstenite::Message;
 
     use super::*;
-    use crate::streams_server;
+    use crate::{proxy::Proxies, streams_server};
 
     const OUTPUT: u8 = 1;
     const STATUS: u8 = 3;
@@ -171,6 +170,7 @@ mod tests {
         let cluster = Cluster {
             client,
             namespace: "tests".to_owned(),
+            proxies: Proxies::default(),
         };
         let mut output = vec![];
         let local = Local {

@@ -103,6 +103,7 @@ async fn proxy(cluster: &Cluster, flags: &ImageUpload) -> Result<Proxy> {
             url: with_scheme(url),
             insecure,
             authorities: None,
+            proxies: cluster.proxies.clone(),
         });
     }
     let path = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
@@ -115,6 +116,7 @@ async fn proxy(cluster: &Cluster, flags: &ImageUpload) -> Result<Proxy> {
         url: with_scheme(url),
         insecure,
         authorities: given("/status/uploadProxyCA").map(ToOwned::to_owned),
+        proxies: cluster.proxies.clone(),
     })
 }
 
@@ -206,6 +208,7 @@ mod tests {
 
     use super::super::cli::Disk;
     use super::*;
+    use crate::proxy::Proxies;
 
     /// A server that has one claim and gives tokens; and the paths that it was asked for.
     fn server(claim: serde_json::Value) -> (Cluster, mpsc::UnboundedReceiver<String>) {
@@ -228,6 +231,7 @@ mod tests {
         let cluster = Cluster {
             client: kube::Client::new(service, "tests"),
             namespace: "tests".to_owned(),
+            proxies: Proxies::default(),
         };
         (cluster, paths)
     }
@@ -247,6 +251,7 @@ mod tests {
             url: "http://127.0.0.1:1".to_owned(),
             insecure: false,
             authorities: None,
+            proxies: Proxies::default(),
         };
         let file = Path::new("Cargo.toml");
         upload(&cluster, Printer, &flags, &unreachable, file)

@@ -18,8 +18,9 @@ use hyper::body::Frame;
 use tokio::{fs::File, io::AsyncReadExt};
 
 use crate::{
-    https::{self, Trust},
+    https::{self, Trust, Unanswered},
     printer::Printer,
+    proxy::Proxies,
 };
 
 /// The proxy answers when all data is there; processing goes on.
@@ -40,6 +41,8 @@ pub(super) struct Proxy {
     pub(super) insecure: bool,
     /// Certificates to check it with, as PEM; those of the system if there are none.
     pub(super) authorities: Option<String>,
+    /// Those between this computer and it.
+    pub(super) proxies: Proxies,
 }
 
 /// Why the file did not arrive.
@@ -113,7 +116,6 @@ async fn request(
         insecure: proxy.insecure,
         authorities: proxy.authorities.clone(),
     };
-    let client = https::client(&trust).map_err(NotSent::Final)?;
     let mut request = Request::builder()
         .method(method)
         .uri(uri)
@@ -131,11 +133,13 @@ async fn request(
         .body(body)
         .context("make the request")
         .map_err(NotSent::Final)?;
-    let response = client
-        .request(request)
-        .await
-        .with_context(|| format!("reach the upload proxy {}", proxy.url))
-        .map_err(NotSent::Transient)?;
+    let response = https::send(&trust, &proxy.proxies, request).await;
+    let response = response.map_err(|unanswered| match unanswered {
+        Unanswered::Unprepared(error) => NotSent::Final(error),
+        Unanswered::Broken(error) => {
+            NotSent::Transient(error.context(format!("reach the upload proxy {}", proxy.url)))
+        }
+    })?;
     let code = response.status();
     let body = Limited::new(response.into_body(), MESSAGE).collect().await;
     // The code alone decides; a cut message is no further failure.
@@ -219,6 +223,7 @@ mod tests {
             url,
             insecure: false,
             authorities: None,
+            proxies: Proxies::default(),
         };
         let sending = send(&to, "token", &file, Printer);
         tokio::join!(sending, proxy(listener, codes))
@@ -261,6 +266,7 @@ mod tests {
             url: "http://127.0.0.1:1".to_owned(),
             insecure: false,
             authorities: None,
+            proxies: Proxies::default(),
         };
         let sent = send(&to, "token", Path::new("/missing"), Printer).await;
         assert!(matches!(sent, Err(NotSent::Final(_))), "{sent:?}");

@@ -1,5 +1,7 @@
 //! The command: opens the local ports and serves them until it is interrupted.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context, Result, bail};
 use futures::future::try_join_all;
 use tokio::net::{TcpListener, UdpSocket};
@@ -8,7 +10,7 @@ use super::{copy, tcp, udp};
 use crate::{
     cli::PortForward,
     connect::Cluster,
-    ports::{ForwardTarget, ForwardedPort, Protocol},
+    ports::{self, ForwardTarget, ForwardedPort, Protocol},
     printer::Printer,
     subresource::{self, NotOpened, Stream},
 };
@@ -64,16 +66,19 @@ pub(crate) async fn port_forward(
     }
     let served = ports.iter().map(async |port| {
         let at = (*address, port.local);
-        let failed = || format!("listen on {}:{} ({})", address, port.local, port.protocol);
+        let failed = |error| {
+            let at = SocketAddr::new(*address, port.local);
+            ports::not_offered(&format!("{at} ({})", port.protocol), error)
+        };
         match port.protocol {
             Protocol::Tcp => {
-                let listener = TcpListener::bind(at).await.with_context(failed)?;
+                let listener = TcpListener::bind(at).await.map_err(failed)?;
                 let local = listener.local_addr().context("read the local port")?;
                 printer.line(&format!("Forwarding from {local} -> {}", port.target));
                 tcp::serve(guest, printer, *port, listener).await
             }
             Protocol::Udp => {
-                let socket = UdpSocket::bind(at).await.with_context(failed)?;
+                let socket = UdpSocket::bind(at).await.map_err(failed)?;
                 let local = socket.local_addr().context("read the local port")?;
                 printer.line(&format!("Forwarding from {local} -> {} (udp)", port.target));
                 udp::serve(guest, printer, *port, socket).await

@@ -10,6 +10,7 @@ use crate::{
     cli::{self, Cli, Command},
     connect::Cluster,
     printer::Printer,
+    proxy::Proxies,
     run::run_on,
 };
 use server::Server;
@@ -29,6 +30,7 @@ async fn requests(line: &str) -> String {
             .namespace
             .clone()
             .unwrap_or_else(|| "tests".to_owned()),
+        proxies: Proxies::default(),
     };
     assert!(!matches!(
         cli.command,
@@ -92,6 +94,7 @@ async fn memory_dump_that_takes_too_long_is_given_up_with_its_phase() {
     let cluster = Cluster {
         client: server.client(),
         namespace: "tests".to_owned(),
+        proxies: Proxies::default(),
     };
     let limit = Duration::from_mins(2);
     let given_up = memory_dump::until_dumped(&cluster, "dump-hangs", limit).await;

@@ -10,7 +10,8 @@ use tower::BoxError;
 use super::tunnel::Tunnel;
 use crate::{
     connect::Cluster,
-    https::{self, Trust},
+    https::{self, Trust, Unanswered},
+    proxy::Proxies,
 };
 
 const TOKEN: &str = "x-kubevirt-export-token";
@@ -23,6 +24,8 @@ pub(super) struct Server {
     pub(super) token: String,
     /// How to reach it, if not by its address.
     pub(super) tunnel: Option<(Cluster, Tunnel)>,
+    /// Those between this computer and its address.
+    pub(super) proxies: Proxies,
 }
 
 /// Why there is no download.
@@ -110,22 +113,21 @@ impl Server {
             .map_err(Failed::Final)?;
         request.headers_mut().insert(TOKEN, token);
         let response = match &self.tunnel {
-            None => {
-                let client = https::client(&self.trust).map_err(Failed::Final)?;
-                client.request(request).await
-            }
+            None => https::send(&self.trust, &self.proxies, request).await,
             Some((cluster, tunnel)) => {
                 let (cluster, tunnel) = (cluster.clone(), tunnel.clone());
                 let connector = tower::service_fn(move |_server: Uri| {
                     let opened = tunnel.clone().open(cluster.clone());
                     async { opened.await.map_err(BoxError::from) }
                 });
-                let client = https::client_over(&self.trust, connector).map_err(Failed::Final)?;
-                client.request(request).await
+                https::send_over(&self.trust, connector, request).await
             }
         };
-        response
-            .with_context(|| format!("reach the export server {url}"))
-            .map_err(Failed::Transient)
+        response.map_err(|unanswered| match unanswered {
+            Unanswered::Unprepared(error) => Failed::Final(error),
+            Unanswered::Broken(error) => {
+                Failed::Transient(error.context(format!("reach the export server {url}")))
+            }
+        })
     }
 }

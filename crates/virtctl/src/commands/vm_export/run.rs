@@ -176,6 +176,7 @@ async fn fetch(
         },
         token: token(cluster, &export).await?,
         tunnel,
+        proxies: cluster.proxies.clone(),
     };
     let host = flags.service_url.as_deref();
     if flags.manifest {

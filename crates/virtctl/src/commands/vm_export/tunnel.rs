@@ -153,7 +153,9 @@ mod tests {
     use tokio_tungstenite::tungstenite::Message;
 
     use super::*;
-    use crate::{commands::vm_export::download::Server, https::Trust, streams_server};
+    use crate::{
+        commands::vm_export::download::Server, https::Trust, proxy::Proxies, streams_server,
+    };
 
     /// Forwards one port of a pod, and answers the one HTTP request there.
     async fn pod_of_server(listener: TcpListener) -> (String, String) {
@@ -188,6 +190,7 @@ mod tests {
         let cluster = Cluster {
             client,
             namespace: "tests".to_owned(),
+            proxies: Proxies::default(),
         };
         let tunnel = Tunnel {
             pod: "virt-export-copy".to_owned(),
@@ -197,6 +200,7 @@ mod tests {
             trust: Trust::default(),
             token: "secret".to_owned(),
             tunnel: Some((cluster, tunnel)),
+            proxies: Proxies::default(),
         };
         let url = "http://virt-export-copy.tests.svc/manifest";
         let (text, (path, request)) = tokio::join!(

@@ -12,7 +12,7 @@ export function console_(main, { namespace, name }) {
   let socket;
   const terminal = new TerminalView({
     label: `Serial console of ${name}`,
-    onText: (text) => socket?.readyState === WebSocket.OPEN && socket.send(encoder.encode(text)),
+    onText: (text) => socket && socket.readyState === socket.OPEN && socket.send(encoder.encode(text)),
     onLeave: () => back.focus(),
   });
 

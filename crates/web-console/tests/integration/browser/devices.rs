@@ -58,6 +58,20 @@ async fn console_shows_output_and_sends_keys() {
 }
 
 #[tokio::test]
+async fn browser_without_websockets_says_what_to_use() {
+    let (environment, browser) = running().await;
+    browser.run("window.WebSocket = undefined").await;
+    for device in ["console", "screen"] {
+        browser.click(&format!("[data-key={device}]")).await;
+        let message = "This browser has no websockets, which the console and the screen need; use virtctl console";
+        browser.until_text("main [role=status]", message).await;
+        browser.view("#/vm/default/tiny").await;
+    }
+    browser.check_log(&[]).await;
+    environment.api.stop.cancel();
+}
+
+#[tokio::test]
 async fn screen_shows_the_picture_and_sends_keys() {
     let (environment, browser) = running().await;
     browser.click("[data-key=screen]").await;

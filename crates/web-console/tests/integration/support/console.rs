@@ -10,7 +10,7 @@ use kube::{
 use serde_json::{Value, json};
 use test_cluster::{NAMESPACE, TestApi};
 use tokio::net::TcpListener;
-use web_console::{Access, Console, Hosts, Sessions, router, serve};
+use web_console::{Access, Console, Hosts, Sessions, TicketKey, router, serve};
 
 use super::{
     upstream::{self, Log, Users},
@@ -23,6 +23,8 @@ pub(super) const CONTROLLER: &str = "kubevirt-controller";
 pub(crate) struct Environment {
     pub(crate) api: TestApi,
     pub(crate) address: SocketAddr,
+    /// Of a second server with the same key, if users sign in with tokens.
+    pub(crate) replica: SocketAddr,
     pub(crate) sessions: Arc<Sessions>,
     /// Those of a server that users sign in to with tokens.
     pub(crate) users: Users,
@@ -64,22 +66,32 @@ impl Environment {
         let console = Console {
             access,
             now: test_cluster::start,
+            tickets: users.are_many().then(|| TicketKey::of("secret")),
             tasks: api.tasks.clone(),
             stop: api.stop.clone(),
         };
-        let (are_many, stop) = (users.are_many(), api.stop.clone());
-        api.tasks.spawn(async move {
-            if are_many {
-                let served = axum::serve(listener, router(console, Hosts::any()));
-                let served = served.with_graceful_shutdown(async move { stop.cancelled().await });
-                served.await.unwrap();
-            } else {
-                serve(listener, console).await.unwrap();
+        let mut replica = address;
+        if users.are_many() {
+            let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            replica = other.local_addr().unwrap();
+            for listener in [listener, other] {
+                let (console, stop) = (console.clone(), api.stop.clone());
+                api.tasks.spawn(async move {
+                    let served = axum::serve(listener, router(console, Hosts::any()));
+                    let served =
+                        served.with_graceful_shutdown(async move { stop.cancelled().await });
+                    served.await.unwrap();
+                });
             }
-        });
+        } else {
+            api.tasks.spawn(async move {
+                serve(listener, console).await.unwrap();
+            });
+        }
         Self {
             api,
             address,
+            replica,
             sessions,
             users,
             log,

@@ -5,7 +5,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::https::Trust;
+use crate::{https::Trust, proxy::Proxies};
 
 const DISK: &[u8] = b"the whole disk";
 
@@ -63,6 +63,7 @@ async fn download(file: &Path, format: Format, answers: &[Vec<u8>]) -> Ended {
         trust: Trust::default(),
         token: "secret".to_owned(),
         tunnel: None,
+        proxies: Proxies::default(),
     };
     let volume = Volume {
         server: &server,
@@ -232,6 +233,7 @@ fn version_needs_ranges_a_length_and_a_tag() {
         trust: Trust::default(),
         token: String::new(),
         tunnel: None,
+        proxies: Proxies::default(),
     };
     let volume = Volume {
         server: &server,

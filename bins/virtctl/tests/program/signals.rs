@@ -1,171 +1,21 @@
-//! The program on a terminal: signals end it as they end others, the terminal is as it was before, and no half of a
-//! file is left.
+//! Signals end the program as they end others, the terminal is as it was before, and no half of a file is left.
 
-#![cfg(test)]
-#![cfg(unix)]
+use std::fs;
 
-use std::{
-    fs::{self, File, Permissions},
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-    process::{ExitStatus, Stdio},
-    time::Duration,
-};
-
-use futures::SinkExt as _;
-use http::{HeaderValue, header::SEC_WEBSOCKET_PROTOCOL};
-use rustix::{
-    fs::{Mode, OFlags},
-    process::{Pid, Signal, kill_process},
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{LocalModes, tcgetattr},
-};
-use tempfile::TempDir;
+use rustix::process::Signal;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpListener,
-    process::{Child, Command},
     sync::mpsc,
 };
-use tokio_tungstenite::{
-    accept_hdr_async,
-    tungstenite::{
-        Message,
-        handshake::server::{Request, Response},
-    },
-};
 
-/// Nothing here takes that long unless it hangs.
-const LIMIT: Duration = Duration::from_mins(1);
+use crate::place::{LIMIT, Place, Terminal, accept, ended, send, until_printed};
+
 const SIGNALS: [(Signal, i32); 3] = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)];
 
-/// Both ends of a terminal.
-struct Terminal {
-    _user: std::os::fd::OwnedFd,
-    program: File,
-}
-
-impl Terminal {
-    fn open() -> Self {
-        let user = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&user).unwrap();
-        unlockpt(&user).unwrap();
-        let name = ptsname(&user, vec![]).unwrap();
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let program = rustix::fs::open(&*name, flags, Mode::empty()).unwrap();
-        Self {
-            _user: user,
-            program: program.into(),
-        }
-    }
-
-    fn modes(&self) -> LocalModes {
-        tcgetattr(&self.program).unwrap().local_modes
-    }
-
-    fn is_raw(&self) -> bool {
-        !self.modes().intersects(LocalModes::ICANON)
-    }
-}
-
-/// A place with a kubeconfig for a server that need not exist.
-struct Place {
-    directory: TempDir,
-}
-
-impl Place {
-    fn new(server: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let config = format!(
-            "{{apiVersion: v1, kind: Config, current-context: a, \
-             clusters: [{{name: a, cluster: {{server: '{server}'}}}}], \
-             users: [{{name: a, user: {{}}}}], \
-             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]}}"
-        );
-        fs::write(directory.path().join("config"), config).unwrap();
-        fs::create_dir(directory.path().join("bin")).unwrap();
-        fs::create_dir(directory.path().join("copies")).unwrap();
-        Self { directory }
-    }
-
-    fn path(&self) -> &Path {
-        self.directory.path()
-    }
-
-    /// A program that takes the place of an SSH client.
-    fn program(&self, name: &str, script: &str) {
-        let file = self.path().join("bin").join(name);
-        fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
-    }
-
-    fn start(&self, terminal: &Terminal, arguments: &[&str]) -> Child {
-        let path = format!("{}:/usr/bin:/bin", self.path().join("bin").display());
-        Command::new(env!("CARGO_BIN_EXE_virtctl"))
-            .arg("--kubeconfig")
-            .arg(self.path().join("config"))
-            .args(arguments)
-            .env("PATH", path)
-            .current_dir(self.path())
-            .stdin(Stdio::from(terminal.program.try_clone().unwrap()))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap()
-    }
-
-    fn copies(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.path().join("copies")).unwrap();
-        entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect()
-    }
-}
-
-/// Reads what the program prints up to this text.
-async fn until_printed(child: &mut Child, text: &str) {
-    let output = child.stdout.as_mut().unwrap();
-    let mut printed = vec![];
-    let reading = async {
-        while !String::from_utf8_lossy(&printed).contains(text) {
-            assert_ne!(output.read_buf(&mut printed).await.unwrap(), 0, "it ended");
-        }
-    };
-    tokio::time::timeout(LIMIT, reading).await.unwrap();
-}
-
-async fn ended(child: &mut Child) -> ExitStatus {
-    tokio::time::timeout(LIMIT, child.wait())
-        .await
-        .unwrap()
-        .unwrap()
-}
-
-fn send(child: &Child, signal: Signal) {
-    let id = i32::try_from(child.id().unwrap()).unwrap();
-    kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
-}
-
-/// Serves a console that says that it is there, until the user goes.
-#[expect(
-    clippy::result_large_err,
-    reason = "the callback's type is that of tungstenite"
-)]
+/// Serves a console until the user goes.
 async fn console(listener: &TcpListener) {
-    let (client, _) = listener.accept().await.unwrap();
-    let accept = |_: &Request, mut response: Response| {
-        let protocol = HeaderValue::from_static("plain.kubevirt.io");
-        response
-            .headers_mut()
-            .insert(SEC_WEBSOCKET_PROTOCOL, protocol);
-        Ok(response)
-    };
-    let mut stream = accept_hdr_async(client, accept).await.unwrap();
-    stream
-        .send(Message::binary(b"login:".to_vec()))
-        .await
-        .unwrap();
+    let _stream = accept(listener).await;
     std::future::pending::<()>().await;
 }
 

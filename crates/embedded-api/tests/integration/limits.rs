@@ -1,0 +1,94 @@
+//! Limit ranges: defaults of pods, and refusals.
+
+use crate::support::*;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const RANGES: &str = "/api/v1/namespaces/default/limitranges";
+const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+
+fn pod(name: &str, resources: Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"containers": [
+        {"name": "c", "image": "i:1", "resources": resources}]}})
+}
+
+#[tokio::test]
+async fn pods_get_defaults_and_are_refused_outside_of_the_limits() {
+    let api = start().await;
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [
+        {"type": "Container", "max": {"memory": "1Gi"}, "defaultRequest": {"memory": "128Mi"}}]}});
+    let made = api.create(RANGES, range).await;
+    assert_eq!(
+        made["spec"]["limits"][0]["default"],
+        json!({"memory": "1Gi"})
+    );
+
+    let made = api.create(PODS, pod("a", json!({}))).await;
+    assert_eq!(
+        made["spec"]["containers"][0]["resources"],
+        json!({"limits": {"memory": "1Gi"}, "requests": {"memory": "128Mi"}})
+    );
+    assert_eq!(
+        made["metadata"]["annotations"]["kubernetes.io/limit-ranger"],
+        "LimitRanger plugin set: memory request for container c; memory limit for container c"
+    );
+    let large = pod("b", json!({"limits": {"memory": "2Gi"}}));
+    let (code, body) = api.call(Method::POST, PODS, large.clone()).await;
+    assert_eq!(code, StatusCode::FORBIDDEN);
+    assert_eq!(
+        body["message"],
+        "pods \"b\" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi"
+    );
+    // Other namespaces have their own ranges, and existing pods keep what they have.
+    api.create("/api/v1/namespaces/kube-system/pods", large)
+        .await;
+    let small = json!({"metadata": {"name": "s"}, "spec": {"limits": [
+        {"type": "Pod", "max": {"memory": "1Mi"}}]}});
+    api.create(RANGES, small).await;
+    let labelled = json!({"metadata": {"labels": {"a": "b"}}});
+    let (code, _) = api
+        .patch(
+            &format!("{PODS}/a"),
+            "application/merge-patch+json",
+            labelled,
+        )
+        .await;
+    assert_eq!(code, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn claims_are_refused_outside_of_the_limits() {
+    let api = start().await;
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [
+        {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}]}});
+    api.create(RANGES, range).await;
+    let claim = |name: &str, storage: &str| {
+        json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": storage}}}})
+    };
+    api.create(CLAIMS, claim("a", "1Gi")).await;
+    let (code, body) = api.call(Method::POST, CLAIMS, claim("b", "2Gi")).await;
+    assert_eq!(code, StatusCode::FORBIDDEN);
+    assert_eq!(
+        body["message"],
+        "persistentvolumeclaims \"b\" is forbidden: maximum storage usage per PersistentVolumeClaim is 1Gi, but \
+         request is 2Gi"
+    );
+}
+
+#[tokio::test]
+async fn range_whose_values_contradict_each_other_is_invalid() {
+    let api = start().await;
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [
+        {"type": "Container", "min": {"cpu": "2"}, "max": {"cpu": "1"}}]}});
+    let (code, body) = api.call(Method::POST, RANGES, range).await;
+    assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY);
+    let message = body["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains(
+            "spec.limits[0].min[cpu]: Invalid value: \"2\": min value 2 is greater than max value 1"
+        ),
+        "{message}"
+    );
+}
