@@ -10,7 +10,6 @@ use kubevirt_api::vmi_status::{
     PersistentVolumeClaimInfo, VirtualMachineInstanceConditionType as Type,
     VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus,
 };
-use launcher_pod::Claim as ClaimFacts;
 use model::{Guest as Parsed, Target};
 use reasons::Reason;
 
@@ -38,8 +37,13 @@ pub(super) fn source(
     }
 }
 
-pub(super) fn destination<'a>(observed: &'a Observed, name: &str) -> Option<&'a ClaimFacts> {
-    claim(observed, name).map(|claim| &claim.facts)
+/// The claim that it is to have, as far as it is known.
+pub(super) fn destination(observed: &Observed, name: &str) -> PersistentVolumeClaimInfo {
+    let info = claim(observed, name).map(|claim| claim.facts.info.clone());
+    PersistentVolumeClaimInfo {
+        claim_name: Some(name.to_owned()),
+        ..info.unwrap_or_default()
+    }
 }
 
 fn claim<'a>(observed: &'a Observed, name: &str) -> Option<&'a Claim> {
@@ -111,12 +115,7 @@ pub(super) fn problem(
                 "volume {volume}: another volume of the guest has claim {new}"
             ));
         }
-        let [old, new_facts] = [
-            source(vmi, volume, ""),
-            destination(observed, new)
-                .map(|facts| facts.info.clone())
-                .unwrap_or_default(),
-        ];
+        let [old, new_facts] = [source(vmi, volume, ""), destination(observed, new)];
         let wanted = old
             .requests
             .get("storage")

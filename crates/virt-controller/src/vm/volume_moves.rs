@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::conditions::{self, ConditionValue};
 use kubevirt_api::vmi_status::{
     StorageMigratedVolumeInfo, VirtualMachineInstanceConditionType as Type,
+    VirtualMachineInstancePhase as Phase,
 };
 use kubevirt_api::{VirtualMachineInstance, annotations};
 use model::VolumeMoves;
@@ -290,22 +291,26 @@ fn begin(
         };
     }
     let followed = replaced.keys().map(|volume| (*volume).to_owned()).collect();
+    let list: Vec<_> = replaced
+        .iter()
+        .map(|(volume, claims)| StorageMigratedVolumeInfo {
+            volume_name: (*volume).to_owned(),
+            source_pvc_info: Some(source(whole, volume, claims[0])),
+            destination_pvc_info: Some(destination(observed, claims[1])),
+        })
+        .collect();
     if let Some(why) = obstacle(observed, whole, &replaced) {
+        // Recorded as it waits: a guest that ends meanwhile must not be followed by one on an empty claim.
+        let phase = whole.status.as_ref().and_then(|one| one.phase.as_ref());
+        let has_run = phase == Some(&Phase::Running);
         return Moves {
+            recorded: if has_run { list } else { Vec::new() },
             waits: Some(why),
             followed,
             is_open: true,
             ..Moves::default()
         };
     }
-    let list: Vec<_> = replaced
-        .iter()
-        .map(|(volume, claims)| StorageMigratedVolumeInfo {
-            volume_name: (*volume).to_owned(),
-            source_pvc_info: Some(source(whole, volume, claims[0])),
-            destination_pvc_info: destination(observed, claims[1]).map(|facts| facts.info.clone()),
-        })
-        .collect();
     if model::moves_in(recorded) != model::moves_in(&list) {
         // The VMI gets it when the status of the VM has it.
         return Moves {
@@ -315,16 +320,18 @@ fn begin(
             ..Moves::default()
         };
     }
-    let moves = model::moves_in(recorded);
-    let message = format!("volumes move to other claims: {}", described(&moves));
+    let message = format!(
+        "volumes move to other claims: {}",
+        described(&model::moves_in(&list))
+    );
     let value = ConditionValue {
         message: &message,
         ..ConditionValue::holds()
     };
-    let status = json!({"migratedVolumes": recorded});
+    let status = json!({"migratedVolumes": list});
     Moves {
-        recorded: recorded.to_vec(),
         patch: Some(patch(observed, moving, &value, status)),
+        recorded: list,
         followed,
         is_open: true,
         ..Moves::default()

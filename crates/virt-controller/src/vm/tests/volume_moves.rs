@@ -288,23 +288,35 @@ fn move_waits_for_guest_and_claims() {
     let mut moving = guest();
     moving["status"]["migrationState"] = json!({"migrationUid": "other"});
     let unknown = set(guest(), "/status/conditions", json!([]));
-    for (template, guest, expected) in [
-        ("new", moving, "the guest is migrating"),
-        ("new", unknown, "not known yet"),
+    let starting = set(guest(), "/status/phase", "Scheduled".into());
+    for (template, guest, expected, recorded) in [
+        ("new", moving, "the guest is migrating", &["new"][..]),
+        ("new", unknown, "not known yet", &["new"]),
         (
             "missing",
             guest(),
             "there is no persistentvolumeclaim missing",
+            &["missing"],
         ),
+        // It may never start: whoever corrects a claim is not asked whether it is complete.
+        ("new", starting, "does not run yet", &[]),
     ] {
-        let found = moves(wanted(template, None), Some(guest));
+        let found = moves(wanted(template, None), Some(guest.clone()));
         assert!(
             found.waits.as_ref().unwrap().contains(expected),
             "{found:?}"
         );
-        assert!(
-            found.recorded.is_empty() && found.patch.is_none(),
-            "{found:?}"
+        assert_eq!(destinations(&found), recorded, "{expected}");
+        assert_eq!(found.patch, None, "{expected}");
+        // It ends as it waits: the next guest does not get the claim, which nothing was copied to.
+        let ended = set(guest, "/status/phase", "Failed".into());
+        let recorded = recorded.first().copied();
+        let ended = moves(wanted(template, recorded), Some(ended));
+        let recovery = ended.recovery.unwrap_or_default();
+        assert_eq!(
+            recovery.contains("The former claims have all of its data"),
+            recorded.is_some(),
+            "{recovery}"
         );
     }
 }
