@@ -48,7 +48,11 @@ impl VmVerb for Restart {
             .ok_or_else(|| Refusal::conflict("VM is not running"))?;
         let moves = VirtualMachineInstanceConditionType::VolumesChange;
         let status = vmi.status.as_ref();
-        if status.is_some_and(|status| conditions::is_true(&status.conditions, &moves)) {
+        let moves = status.is_some_and(|status| conditions::is_true(&status.conditions, &moves));
+        // They may have to wait yet: the VM would not start by itself.
+        let of_vm = observed.vm.status.as_ref();
+        let are_to_move = of_vm.is_some_and(|status| status.volume_update_state.is_some());
+        if moves || are_to_move {
             let message = "VM cannot be restarted while its volumes move to other claims: wait, or take the change back";
             return Err(Refusal::conflict(message));
         }

@@ -1,6 +1,6 @@
 //! The texts of refusals that tools compare.
 
-use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
+use kubevirt_api::{VirtualMachine, VirtualMachineInstance, vm_status::VolumeUpdateState};
 use serde_json::{Value, json};
 
 use super::{
@@ -258,5 +258,15 @@ fn vm_is_not_started_or_restarted_between_two_sets_of_claims() {
         };
         let restarted = Restart::decide(&observed, &serde_json::from_value(json!({})).unwrap());
         assert_eq!(restarted.is_err(), is_refused, "{status}");
+        // The VM has recorded a move that has to wait yet.
+        let mut waiting = vm(json!([]));
+        let of_vm = waiting.status.as_mut().unwrap();
+        of_vm.volume_update_state = Some(VolumeUpdateState::default());
+        let observed = ObservedVm {
+            vm: &waiting,
+            ..observed
+        };
+        let restarted = Restart::decide(&observed, &serde_json::from_value(json!({})).unwrap());
+        assert!(restarted.is_err(), "{status}");
     }
 }

@@ -145,7 +145,7 @@ fn immobility(vmi: &VirtualMachineInstance, replaced: &Replaced<'_>) -> Option<S
         return Some(format!("the guest cannot migrate: {why}"));
     }
     let live = find(&Type::LiveMigratable)?;
-    if live.status == conditions::TRUE {
+    if live.status == conditions::TRUE || receives_backup(status) {
         return None;
     }
     let is_left = |name: &str, info: &PersistentVolumeClaimInfo| {
@@ -165,6 +165,14 @@ fn immobility(vmi: &VirtualMachineInstance, replaced: &Replaced<'_>) -> Option<S
     }
     let is_for_disks = live.reason() == Reason::DisksNotLiveMigratable.as_str();
     (!is_for_disks).then(|| format!("the guest cannot migrate: {}", live.message()))
+}
+
+/// Whether a backup is all that keeps the guest where it is.
+fn receives_backup(status: &VirtualMachineInstanceStatus) -> bool {
+    let live = conditions::find(&status.conditions, &Type::LiveMigratable);
+    live.is_some_and(|live| {
+        live.status == conditions::FALSE && live.reason() == Reason::BackupInProgress.as_str()
+    })
 }
 
 /// Whether a migration was published on the VMI that is not over.
@@ -190,6 +198,9 @@ pub(super) fn obstacle(
     }
     if is_migrating(status) {
         return Some("the guest is migrating".to_owned());
+    }
+    if receives_backup(status) {
+        return Some("a backup of the guest is in progress".to_owned());
     }
     if suspend::State::of(&observed.vm) == Some(suspend::State::Suspending) {
         return Some("the state of the guest is being saved".to_owned());

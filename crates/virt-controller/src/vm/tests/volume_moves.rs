@@ -289,9 +289,15 @@ fn move_waits_for_guest_and_claims() {
     moving["status"]["migrationState"] = json!({"migrationUid": "other"});
     let unknown = set(guest(), "/status/conditions", json!([]));
     let starting = set(guest(), "/status/phase", "Scheduled".into());
+    let backed_up = set(
+        guest(),
+        "/status/conditions",
+        json!([{"type": "LiveMigratable", "status": "False", "reason": "BackupInProgress"}]),
+    );
     for (template, guest, expected, recorded) in [
         ("new", moving, "the guest is migrating", &["new"][..]),
         ("new", unknown, "not known yet", &["new"]),
+        ("new", backed_up, "a backup of the guest", &["new"]),
         (
             "missing",
             guest(),
