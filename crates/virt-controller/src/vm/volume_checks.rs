@@ -137,6 +137,10 @@ pub(super) fn problem(
 /// Why the guest could not move although these volumes are copied.
 fn immobility(vmi: &VirtualMachineInstance, replaced: &Replaced<'_>) -> Option<String> {
     let status = vmi.status.as_ref()?;
+    // What else there may be is shown when the backup has ended.
+    if receives_backup(status) {
+        return None;
+    }
     let find = |kind: &Type| conditions::find(&status.conditions, kind);
     if let Some(condition) = find(&Type::StorageLiveMigratable)
         && condition.status == conditions::FALSE
@@ -145,7 +149,7 @@ fn immobility(vmi: &VirtualMachineInstance, replaced: &Replaced<'_>) -> Option<S
         return Some(format!("the guest cannot migrate: {why}"));
     }
     let live = find(&Type::LiveMigratable)?;
-    if live.status == conditions::TRUE || receives_backup(status) {
+    if live.status == conditions::TRUE {
         return None;
     }
     let is_left = |name: &str, info: &PersistentVolumeClaimInfo| {
@@ -167,7 +171,7 @@ fn immobility(vmi: &VirtualMachineInstance, replaced: &Replaced<'_>) -> Option<S
     (!is_for_disks).then(|| format!("the guest cannot migrate: {}", live.message()))
 }
 
-/// Whether a backup is all that keeps the guest where it is.
+/// Whether the guest cannot migrate because of a backup.
 fn receives_backup(status: &VirtualMachineInstanceStatus) -> bool {
     let live = conditions::find(&status.conditions, &Type::LiveMigratable);
     live.is_some_and(|live| {

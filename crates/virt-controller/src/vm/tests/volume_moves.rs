@@ -292,7 +292,8 @@ fn move_waits_for_guest_and_claims() {
     let backed_up = set(
         guest(),
         "/status/conditions",
-        json!([{"type": "LiveMigratable", "status": "False", "reason": "BackupInProgress"}]),
+        json!([{"type": "LiveMigratable", "status": "False", "reason": "BackupInProgress"},
+            {"type": "StorageLiveMigratable", "status": "False", "message": "a backup"}]),
     );
     for (template, guest, expected, recorded) in [
         ("new", moving, "the guest is migrating", &["new"][..]),
