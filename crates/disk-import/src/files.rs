@@ -142,6 +142,7 @@ mod tests {
 
     use super::*;
     use crate::convert::Converter;
+    use crate::pipeline::Content;
 
     fn place(path: &Path, size: u64) -> Place {
         fs::create_dir_all(path).unwrap();
@@ -222,6 +223,7 @@ mod tests {
         fs::create_dir_all(root.join("disk")).unwrap();
         let import = Import {
             place: place(&to, 1 << 20),
+            content: Content::Image,
             scratch: dir.path().to_owned(),
             checksum: None,
             converter: Converter::direct(),

@@ -16,7 +16,7 @@ use crate::convert::{CONFINED, Converter, become_confined};
 use crate::disk::Place;
 use crate::error::io_failed;
 use crate::fetch::{Fetch, OpenEnd, Patience};
-use crate::pipeline::{Import, Pipeline};
+use crate::pipeline::{Content, Import, Pipeline};
 use crate::progress::log;
 use crate::source::{Credentials, WebSource};
 use crate::{Checksum, ImportError, files, restore, upload, version};
@@ -102,6 +102,9 @@ pub(crate) struct Http {
     /// Directory with files that each contain a header
     #[arg(long = "headers-from")]
     headers_from: Vec<PathBuf>,
+    /// The file is the disk byte by byte, whatever it begins with
+    #[arg(long)]
+    raw: bool,
 }
 
 #[derive(Debug, Args)]
@@ -183,6 +186,7 @@ fn run(arguments: Arguments, place: &Place) -> Result<Report, ImportError> {
     let target = arguments.target;
     let import = |checksum| Import {
         place: place.clone(),
+        content: Content::Image,
         scratch: target.scratch.clone(),
         checksum,
         converter: Converter::confined(OWN.into()),
@@ -202,7 +206,10 @@ fn run(arguments: Arguments, place: &Place) -> Result<Report, ImportError> {
         Source::Clone { from } => files::clone(&from, place),
         Source::Image { root } => files::image(&root, import(None)),
         Source::Http(http) => {
-            let import = import(http.checksum.clone());
+            let mut import = import(http.checksum.clone());
+            if http.raw {
+                import.content = Content::Disk;
+            }
             download(&web(&http)?, http.authorities.as_deref(), import)
         }
         Source::S3(s3) => {

@@ -254,6 +254,7 @@ mod tests {
     use super::*;
     use crate::convert::Converter;
     use crate::disk::Place;
+    use crate::pipeline::Content;
 
     const MIB: usize = 1 << 20;
     const SIZE: u64 = 2 << 20;
@@ -278,6 +279,7 @@ mod tests {
                     path: claim,
                     size: SIZE,
                 },
+                content: Content::Image,
                 scratch,
                 checksum: None,
                 converter,

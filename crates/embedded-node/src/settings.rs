@@ -258,7 +258,11 @@ impl Network for PodNetwork {
         Box::pin(async move {
             let detached = Self::detach(self, pod_uid, namespace, interface).await;
             detached.map_err(|error| {
-                Failure::of(Reason::NetworkNotJoined, "leave a secondary network", &error)
+                Failure::of(
+                    Reason::NetworkNotJoined,
+                    "leave a secondary network",
+                    &error,
+                )
             })
         })
     }

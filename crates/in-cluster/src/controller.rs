@@ -3,7 +3,7 @@
 use anyhow::Result;
 use operator::Environment;
 use reconcile::{Clock, Election, Leadership};
-use virt_controller::{AccelerationPolicy, Settings, Uploads};
+use virt_controller::{AccelerationPolicy, CopyRights, Settings, Uploads};
 
 use crate::{cli, health, metrics, run::Process};
 
@@ -41,6 +41,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()
         acceleration: AccelerationPolicy::ByNodes,
         // There is no proxy for them.
         uploads: Uploads::Refused,
+        copies: CopyRights::OfNamespace,
         exports: None,
         clock: Clock::system(),
         cluster: process.cluster.clone(),

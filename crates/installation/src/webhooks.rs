@@ -285,6 +285,28 @@ pub const VALIDATE: &[Webhook] = &[
     },
 ];
 
+/// Data volumes that copy from another namespace. Both are registered where Ferrovirt alone populates data volumes, on a
+/// single host: CDI reviews its own.
+pub const MUTATE_COPY: Webhook = Webhook {
+    operations: CREATE,
+    ..of_group(
+        "datavolumes-mutator.ferrovirt.io",
+        "/datavolumes-mutate",
+        "cdi.kubevirt.io",
+        &["v1beta1"],
+        &["datavolumes"],
+    )
+};
+
+/// See [`MUTATE_COPY`].
+pub const VALIDATE_COPY: Webhook = of_group(
+    "datavolumes-validator.ferrovirt.io",
+    "/datavolumes-validate",
+    "cdi.kubevirt.io",
+    &["v1beta1"],
+    &["datavolumes"],
+);
+
 /// Evictions of launcher pods and hotplug pods, at one path.
 pub const EVICT: &[Webhook] = &[
     eviction(

@@ -56,6 +56,15 @@ pub const IMPORT_DIGEST: &str = "ferrovirt.io/import-digest";
 /// On claims of data volumes that name a data source: what it stood for when the claim was created, as pvc/NAME or
 /// snapshot/NAME.
 pub const COPIED_FROM: &str = "ferrovirt.io/copied-from";
+/// On data volumes: the claim or snapshot that its creator may copy, as pvc/NAMESPACE/NAME or snapshot/NAMESPACE/NAME.
+/// Reviewed when it is written, where virt-api reviews data volumes; nothing elsewhere.
+pub const COPY_PERMITTED: &str = "ferrovirt.io/copy-permitted";
+/// On exports that serve a copy to another namespace: the data volume, as NAMESPACE/NAME/UID.
+pub const COPY_FOR: &str = "ferrovirt.io/copy-for";
+/// On such exports: both Secrets with the token exist.
+pub const COPY_COMPLETE: &str = "ferrovirt.io/copy-complete";
+/// On importer pods: what identifies the export server that the pod reads from.
+pub const COPY_LINK: &str = "ferrovirt.io/copy-link";
 /// On claims that receive an upload: why the last file did not become a disk.
 pub const UPLOAD_REFUSED: &str = "ferrovirt.io/upload-refused";
 /// On claims: the restore of a backup that writes to it, or that has; value: JSON.

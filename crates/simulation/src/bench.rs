@@ -26,7 +26,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use virt_controller::{AccelerationPolicy, Configuration, Settings, Uploads};
+use virt_controller::{AccelerationPolicy, Configuration, CopyRights, Settings, Uploads};
 
 use crate::cluster::{self, Author, Cluster, Connection, Kind, WatchFault};
 use crate::connection::Fault;
@@ -175,6 +175,7 @@ pub async fn serve_controllers(server: &str) -> Result<()> {
         launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
         acceleration: AccelerationPolicy::ByNodes,
         uploads: Uploads::Refused,
+        copies: CopyRights::OfNamespace,
         exports: None,
         clock: Clock::system(),
         cluster: Configuration::new(NAMESPACE),

@@ -9,7 +9,7 @@ use reconcile::{Clock, Election, Leadership};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use virt_controller::{AccelerationPolicy, Configuration, Settings, Uploads};
+use virt_controller::{AccelerationPolicy, Configuration, CopyRights, Settings, Uploads};
 
 use crate::cluster::{self, Cluster};
 use crate::connection::FaultyConnection;
@@ -66,6 +66,7 @@ impl Starter {
             launcher: launcher_pod::Settings::defaults(&self.image(), Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             uploads: Uploads::Refused,
+            copies: CopyRights::OfNamespace,
             exports: None,
             clock: Clock::starting_at(start.checked_add(since).unwrap_or(start)),
             cluster: Configuration::new(NAMESPACE),

@@ -31,7 +31,9 @@ pub use self::metrics::METRICS;
 pub use cluster_view::Configuration;
 pub use exports::ExportProxy;
 pub use installation::registration::{AGGREGATED, Aggregated};
-pub use installation::webhooks::{EVICT, EVICTION_PATH, MUTATE, VALIDATE, Webhook};
+pub use installation::webhooks::{
+    EVICT, EVICTION_PATH, MUTATE, MUTATE_COPY, VALIDATE, VALIDATE_COPY, Webhook,
+};
 pub use settings::{FrontProxy, Settings, WebhookCallers, run};
 pub use uploads::{Signer, UploadProxy, UploadTokens};
 pub use verbs::{ALL as VERBS, Answer, Contract, Entry, Level, Object, Verb};

@@ -52,7 +52,7 @@ mod wiring;
 pub use cluster_view::Configuration;
 pub use export::ExportProxy;
 pub use metrics::METRICS;
-pub use run::{AccelerationPolicy, Settings, Uploads, run};
+pub use run::{AccelerationPolicy, CopyRights, Settings, Uploads, run};
 
 /// The field manager of all writes.
 pub const MANAGER: &str = "virt-controller";

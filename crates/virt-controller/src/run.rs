@@ -46,6 +46,7 @@ pub struct Settings {
     pub launcher: launcher_pod::Settings,
     pub acceleration: AccelerationPolicy,
     pub uploads: Uploads,
+    pub copies: CopyRights,
     /// Where clients that are not in a pod download exports, if there is such a place.
     pub exports: Option<ExportProxy>,
     pub clock: Clock,
@@ -73,6 +74,15 @@ pub enum Uploads {
     Received,
     /// Data volumes with the source `upload` are refused.
     Refused,
+}
+
+/// Whose rights decide whether a data volume may copy from another namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyRights {
+    /// Those of its creator: virt-api reviews every data volume and records in an annotation what may be copied.
+    Reviewed,
+    /// Those of the service account `default` of its namespace. The annotation means nothing.
+    OfNamespace,
 }
 
 /// Runs the controllers until stopped.

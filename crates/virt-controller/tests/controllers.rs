@@ -13,6 +13,8 @@ mod clones;
 mod cluster;
 #[path = "controllers/container_disks.rs"]
 mod container_disks;
+#[path = "controllers/copies.rs"]
+mod copies;
 #[path = "controllers/data_import_crons.rs"]
 mod data_import_crons;
 #[path = "controllers/data_sources.rs"]

@@ -28,6 +28,15 @@ pub(crate) const KUBEVIRT: Kind = kind("apis/kubevirt.io/v1", "kubevirts");
 pub(crate) const DATA_VOLUME: Kind = kind("apis/cdi.kubevirt.io/v1beta1", "datavolumes");
 pub(crate) const DATA_SOURCE: Kind = kind("apis/cdi.kubevirt.io/v1beta1", "datasources");
 pub(crate) const EXPORT: Kind = kind("apis/export.kubevirt.io/v1", "virtualmachineexports");
+pub(crate) const BACKUP: Kind = kind("apis/backup.kubevirt.io/v1alpha1", "virtualmachinebackups");
+pub(crate) const BACKUP_TRACKER: Kind = kind(
+    "apis/backup.kubevirt.io/v1alpha1",
+    "virtualmachinebackuptrackers",
+);
+pub(crate) const BACKUP_RESTORE: Kind = kind(
+    "apis/backup.ferrovirt.io/v1alpha1",
+    "virtualmachinebackuprestores",
+);
 pub(crate) const VM_TEMPLATE: Kind = kind(
     "apis/template.kubevirt.io/v1beta1",
     "virtualmachinetemplates",

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::{
     cli::{self, Cli, Command, ObjectCommand, Why},
     commands::{
-        console, credentials, expand, expose,
+        backup, console, credentials, expand, expose,
         guest::{self, Subresource},
         guestfs, image_upload,
         log_verbosity::{AdmCommand, log_verbosity},
@@ -228,8 +228,8 @@ pub(crate) async fn run_on(
 
 async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer) -> Result<()> {
     use ObjectCommand::{
-        AddVolume, Adm, Credentials, EvacuateCancel, Expand, Expose, Guestfs, ImageUpload, Logs,
-        MemoryDump, Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Run,
+        AddVolume, Adm, Backup, Credentials, EvacuateCancel, Expand, Expose, Guestfs, ImageUpload,
+        Logs, MemoryDump, Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Run,
         Template, Top, Usbredir, VmExport,
     };
     match command {
@@ -255,6 +255,7 @@ async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer
         EvacuateCancel(flags) => migrate::cancel_evacuation(cluster, printer, flags).await,
         ObjectGraph(flags) => object_graph::object_graph(cluster, printer, flags).await,
         Run(flags) => Box::pin(run_vm::run_vm(cluster, printer, flags)).await,
+        Backup(flags) => Box::pin(backup::backup(cluster, printer, flags)).await,
         Template(flags) => template::template(cluster, printer, flags).await,
         Top(flags) => top::top(cluster, printer, flags).await,
         Usbredir(flags) => usbredir::usbredir(cluster, printer, flags).await,

@@ -18,10 +18,20 @@ use crate::{Checksum, ImportError, qcow2};
 const SCRATCH_EXTRA: u64 = 64 << 20;
 const SCRATCH: &str = "image";
 
+/// What the bytes of a file are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// An image whose compression and format its first bytes tell.
+    Image,
+    /// Those of the disk. The first ones are a guest's, and tell nothing.
+    Disk,
+}
+
 /// Where an import leads, and with what help.
 #[derive(Debug, Clone)]
 pub(crate) struct Import {
     pub(crate) place: Place,
+    pub(crate) content: Content,
     /// A directory for images that must be converted.
     pub(crate) scratch: PathBuf,
     pub(crate) checksum: Option<Checksum>,
@@ -99,7 +109,10 @@ impl Pipeline {
     }
 
     fn begin(&self, head: &[u8]) -> Result<(Compression, Box<Decompressor<Stage>>), ImportError> {
-        let compression = Compression::of(head);
+        let compression = match self.import.content {
+            Content::Image => Compression::of(head),
+            Content::Disk => Compression::None,
+        };
         let stage = Stage {
             import: self.import.clone(),
             room: self.room,
@@ -223,7 +236,12 @@ impl Stage {
 
     /// Chooses the output by the first bytes, and gives them to it.
     fn decide(&mut self, head: &[u8]) -> Result<(), ImportError> {
-        self.output = match Image::detect(head)? {
+        let image = match self.import.content {
+            Content::Image => Image::detect(head)?,
+            Content::Disk if head.is_empty() => return Err(ImportError::Empty),
+            Content::Disk => Image::Raw,
+        };
+        self.output = match image {
             Image::Raw => Output::Disk(Disk::create(&self.import.place, self.room)?),
             Image::Other(format) => {
                 let path = self.import.scratch.join(SCRATCH);

@@ -29,6 +29,7 @@ impl Volume {
         let size = size as u64;
         let import = Import {
             place: Place::Directory { path: claim, size },
+            content: Content::Image,
             scratch,
             checksum: checksum.map(|text| text.parse().unwrap()),
             converter: Converter::direct(),
@@ -221,4 +222,27 @@ fn existing_disk_stays_until_another_is_complete() {
     drop(pipeline);
     assert_eq!(fs::read(volume.path("claim/disk.img")).unwrap(), b"old");
     assert_eq!(volume.names("claim"), ["disk.img"]);
+}
+
+/// A guest wrote the first bytes of its disk.
+#[test]
+fn disk_that_begins_like_another_format_is_copied_as_it_is() {
+    for start in [
+        &b"QFI\xfb\0\0\0\x03"[..],
+        b"\x1f\x8b\x08\0",
+        b"\xfd7zXZ\0",
+        b"KDMV",
+        b"vhdxfile",
+        b"<!doctype html>",
+    ] {
+        let volume = Volume::new();
+        let mut file = disk();
+        file[..start.len()].copy_from_slice(start);
+        let mut pipeline = volume.pipeline(4 * MIB, None);
+        pipeline.import.content = Content::Disk;
+        push_all(&mut pipeline, &file).unwrap();
+        pipeline.finish().unwrap();
+        let found = fs::read(volume.path("claim/disk.img")).unwrap();
+        assert!(found == grown(file, 4 * MIB), "{start:?}");
+    }
 }

@@ -156,6 +156,27 @@ async fn guest_boots_from_an_image_of_a_web_server() {
     }
 }
 
+/// Through an export: no pod has claims of two namespaces.
+#[tokio::test]
+async fn disk_of_another_namespace_is_copied() {
+    let test = test_namespace().await;
+    let images = test.beside().await;
+    let server = Server::up(&images).await;
+    let volume = data_volume("disk", &web(&server, "tiny.qcow2"), "128Mi");
+    images.apply_object(&volume).await;
+    wait_phase(&images, "disk", "Succeeded").await;
+    let copied = json!({"pvc": {"namespace": images.namespace, "name": "disk"}});
+    test.apply_object(&data_volume("copy", &copied, "128Mi"))
+        .await;
+    let done = wait_phase(&test, "copy", "Succeeded").await;
+    let uid = done["metadata"]["uid"].as_str().expect("it has a UID");
+    let exports = images.objects("export.kubevirt.io", "v1", "VirtualMachineExport");
+    images.wait_gone(&exports, &format!("copy-{uid}")).await;
+    test.apply(&guest_on("twin", "copy")).await;
+    test.greeting("twin").await;
+    test.delete_vms(&["twin"]).await;
+}
+
 #[tokio::test]
 async fn vm_brings_its_image_by_a_template() {
     let test = test_namespace().await;

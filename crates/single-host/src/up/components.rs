@@ -109,6 +109,7 @@ pub(super) async fn start(
         },
         acceleration,
         uploads: virt_controller::Uploads::Received,
+        copies: virt_controller::CopyRights::Reviewed,
         exports: Some(exports::place(host)?),
         clock: Clock::system(),
         cluster: configurations.controller.clone(),

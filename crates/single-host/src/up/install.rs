@@ -138,13 +138,18 @@ pub(super) async fn virt_api(host: &Host<'_>, address: SocketAddr) -> Result<()>
     objects.push(webhooks(
         "MutatingWebhookConfiguration",
         "virt-api-mutator",
-        virt_api::MUTATE,
+        &[virt_api::MUTATE, &[virt_api::MUTATE_COPY]].concat(),
         &bundle,
     ));
     objects.push(webhooks(
         "ValidatingWebhookConfiguration",
         "virt-api-validator",
-        &[virt_api::VALIDATE, virt_api::EVICT].concat(),
+        &[
+            virt_api::VALIDATE,
+            virt_api::EVICT,
+            &[virt_api::VALIDATE_COPY],
+        ]
+        .concat(),
         &bundle,
     ));
     for object in &objects {

@@ -2,6 +2,7 @@
 //!
 //! Other objects that a check needs are read for each review; no object is cached.
 
+mod copies;
 mod eviction;
 mod guard;
 mod lookup;
@@ -23,7 +24,7 @@ use uuid::Uuid;
 
 use installation::{
     guard::GUARD_PATH,
-    webhooks::{EVICTION_PATH, MUTATE, VALIDATE},
+    webhooks::{EVICTION_PATH, MUTATE, MUTATE_COPY, VALIDATE, VALIDATE_COPY},
 };
 
 use crate::{
@@ -43,6 +44,8 @@ pub(crate) fn mount(router: Router<Shared>) -> Router<Shared> {
     for webhook in VALIDATE {
         webhooks = webhooks.route(webhook.path, post(validate));
     }
+    webhooks = webhooks.route(MUTATE_COPY.path, post(copies::record));
+    webhooks = webhooks.route(VALIDATE_COPY.path, post(copies::check));
     webhooks = webhooks.route(EVICTION_PATH, post(eviction::answer));
     webhooks = webhooks.route(GUARD_PATH, post(guard::answer));
     webhooks = webhooks.route_layer(middleware::from_fn(metrics::record_review));
@@ -65,11 +68,17 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
         Err(refusal) => return refusal.into_response(),
     };
     if stage == Stage::Validate {
-        match Box::pin(rights::missing(&shared.client, &review)).await {
-            Ok(None) => {}
-            Ok(Some(message)) => {
-                return send(respond(&review, Some((403, "Forbidden", message))));
+        let refused = async {
+            let missing = rights::missing(&shared.client, &review).await?;
+            if let Some(message) = missing {
+                return Ok(Some((403, "Forbidden", message)));
             }
+            let missing = copies::rights::missing(&shared.client, &review).await?;
+            Ok::<_, Refusal>(missing.map(|message| (422, "Invalid", message)))
+        };
+        match Box::pin(refused).await {
+            Ok(None) => {}
+            Ok(refused) => return send(respond(&review, refused)),
             Err(refusal) => return refusal.into_response(),
         }
     }

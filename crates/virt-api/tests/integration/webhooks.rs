@@ -6,6 +6,7 @@
     reason = "specs are written where they are passed"
 )]
 
+mod copies;
 mod sizes;
 mod template_requests;
 
@@ -26,7 +27,8 @@ use serving::{Authority, ClientCertificates, HttpsClient, Leaf, TlsSource, Valid
 use test_cluster::{NAMESPACE, TestApi};
 use tokio::net::TcpListener;
 use virt_api::{
-    Configuration, EVICT, FrontProxy, MUTATE, Settings, VALIDATE, Webhook, WebhookCallers,
+    Configuration, EVICT, FrontProxy, MUTATE, MUTATE_COPY, Settings, VALIDATE, VALIDATE_COPY,
+    Webhook, WebhookCallers,
 };
 
 /// The installation's own components may write what users may not.
@@ -81,8 +83,14 @@ impl Environment {
         self.api.tasks.spawn(virt_api::run(settings, stop));
         let bundle = STANDARD.encode(authority.trust().pem());
         for (kind, list) in [
-            ("MutatingWebhookConfiguration", MUTATE.to_vec()),
-            ("ValidatingWebhookConfiguration", [VALIDATE, EVICT].concat()),
+            (
+                "MutatingWebhookConfiguration",
+                [MUTATE, &[MUTATE_COPY]].concat(),
+            ),
+            (
+                "ValidatingWebhookConfiguration",
+                [VALIDATE, EVICT, &[VALIDATE_COPY]].concat(),
+            ),
         ] {
             let one = |webhook: &Webhook| {
                 json!({

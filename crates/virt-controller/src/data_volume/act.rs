@@ -18,6 +18,7 @@ use super::observe::{Observed, Origin, is_of};
 use super::plan::{Outcome, Plan, Step, is_marked};
 use super::pod::{self, Input};
 use super::status::{self, Failure};
+use super::transfer::Transfer;
 use super::view::ImporterPod;
 use super::{Controller, DataVolumeError, claim};
 use crate::MANAGER;
@@ -64,6 +65,8 @@ impl Controller {
         match step {
             Step::CreateClaim => self.create_claim(key, observed, whole).await,
             Step::AdoptClaim => self.adopt_claim(key, observed, whole).await,
+            Step::OpenSource => self.open_source(key, observed, whole).await,
+            Step::CloseSource => self.close_source(observed, whole).await,
             Step::CreatePod => self.create_pod(key, observed, whole).await,
             Step::MarkClaim => self.mark_claim(key, observed).await,
             Step::DeletePod => self.delete_pod(observed, step).await,
@@ -149,12 +152,20 @@ impl Controller {
             Origin::Ready(claim) => Some(claim.as_ref()),
             _ => None,
         };
+        let link = match &observed.transfer {
+            Transfer::Ready(link) => Some(link),
+            _ => None,
+        };
+        if let Some(link) = link {
+            self.create_authority(key, whole, link).await?;
+        }
         let last = whole.status.as_ref();
         let input = Input {
             whole,
             request,
             claim: found,
             source: origin,
+            link,
             settings: &self.launcher,
             restarts: last.and_then(|last| last.restart_count).unwrap_or(0),
         };
@@ -246,7 +257,7 @@ impl Controller {
         }
     }
 
-    fn api<K>(&self, key: &Key) -> Api<K>
+    pub(super) fn api<K>(&self, key: &Key) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
@@ -257,7 +268,9 @@ impl Controller {
 /// What the status says about a step that was refused; nothing about one that may have been carried out.
 fn refused(error: &DataVolumeError) -> Option<Failure> {
     let reason = match error {
-        DataVolumeError::CreateClaim(source) | DataVolumeError::CreatePod(source) => {
+        DataVolumeError::CreateClaim(source)
+        | DataVolumeError::OpenSource(source)
+        | DataVolumeError::CreatePod(source) => {
             if !matches!(source, WriteError::Refused { .. }) {
                 return None;
             }
@@ -280,6 +293,8 @@ fn name(step: Step) -> &'static str {
     match step {
         Step::CreateClaim => "virt-controller/data-volume/create-claim",
         Step::AdoptClaim => "virt-controller/data-volume/adopt-claim",
+        Step::OpenSource => "virt-controller/data-volume/open-source",
+        Step::CloseSource => "virt-controller/data-volume/close-source",
         Step::CreatePod => "virt-controller/data-volume/create-pod",
         Step::MarkClaim => "virt-controller/data-volume/mark-claim",
         Step::DeletePod => "virt-controller/data-volume/delete-pod",

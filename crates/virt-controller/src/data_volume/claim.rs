@@ -20,7 +20,7 @@ const OVERHEAD: u64 = 55;
 const MIB: u64 = 1 << 20;
 const SECTOR: u64 = 512;
 /// Annotations that say nothing about the claim.
-const NOT_COPIED: [&str; 11] = [
+const NOT_COPIED: [&str; 12] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     annotations::CDI_POPULATED_FOR,
     annotations::CDI_PRE_POPULATED,
@@ -32,6 +32,7 @@ const NOT_COPIED: [&str; 11] = [
     annotations::CDI_RUNNING_MESSAGE,
     annotations::UPLOAD_REFUSED,
     annotations::COPIED_FROM,
+    annotations::COPY_PERMITTED,
 ];
 
 /// The claim to create. `copied` is the size of the claim or snapshot that is copied, and `named` what a data
@@ -75,7 +76,10 @@ pub(super) fn render(
         notes.insert(annotations::CDI_UPLOAD_TARGET.to_owned(), String::new());
     }
     if let Some(named) = named {
-        notes.insert(annotations::COPIED_FROM.to_owned(), named::record(named));
+        notes.insert(
+            annotations::COPIED_FROM.to_owned(),
+            named::record(named, whole),
+        );
     }
     json!({
         "apiVersion": "v1",

@@ -5,6 +5,8 @@
 //! All work only while the definition of data volumes has the label of our installation; where CDI defines
 //! them, CDI populates the claims.
 //!
+//! A source in another namespace is exported there ([`transfer`]).
+//!
 //! **Invariants**: a claim that is marked as populated is never written again; the pod and the claim belong
 //! to the data volume and end with it; whatever the importer cannot do is refused in the status.
 
@@ -20,6 +22,7 @@ mod request;
 mod status;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod upload;
 mod view;
 
@@ -42,17 +45,19 @@ pub(crate) use self::ended::{
     Permanence, delay as pod_delay, is_deleting, problem as pod_problem, restarts as pod_restarts,
     waiting as pod_waiting,
 };
+pub(crate) use self::named::permit;
 pub(crate) use self::observe::{claim_users, importer_progress, is_of, waits_for_consumer};
 pub(crate) use self::plan::pause as progress_pause;
 pub(crate) use self::pod::{InspectInput, RestoreInput, render_inspect, render_restore};
+pub(crate) use self::transfer::over as copy_is_over;
 #[cfg(test)]
 pub(crate) use self::view::End;
 pub(crate) use self::view::{ClaimUser, Container, ImporterPod, PodPhase};
-use crate::Uploads;
 use crate::caches::DATA_VOLUME;
 use crate::gate::Gate;
 use crate::view::{Claim, DataVolume, Host, ImporterDefinition, StorageClass, Volumes};
 use crate::wiring::Wiring;
+use crate::{CopyRights, Uploads};
 
 /// Trigger by the claim of a data volume.
 const CLAIM: &str = "persistentvolumeclaim";
@@ -81,6 +86,7 @@ struct Controller {
     cluster: Configuration,
     launcher: Settings,
     uploads: Uploads,
+    copies: CopyRights,
     recorder: Recorder,
     clock: Clock,
 }
@@ -152,6 +158,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         cluster: wiring.cluster.clone(),
         launcher: wiring.settings.launcher.clone(),
         uploads: wiring.settings.uploads,
+        copies: wiring.settings.copies,
         recorder: wiring.recorder.clone(),
         clock: wiring.settings.clock,
     };
@@ -171,6 +178,10 @@ enum DataVolumeError {
     CreateClaim(#[source] WriteError),
     #[error("mark the claim as populated")]
     MarkClaim(#[source] WriteError),
+    #[error("export the source in the other namespace")]
+    OpenSource(#[source] WriteError),
+    #[error("delete the export of the source")]
+    CloseSource(#[source] WriteError),
     #[error("create the importer's pod")]
     CreatePod(#[source] WriteError),
     #[error("delete the importer's pod")]
@@ -190,8 +201,10 @@ impl ReconcileError for DataVolumeError {
         match self {
             Self::Read(_) => Reason::ServerUnavailable,
             Self::Stale | Self::MarkClaim(_) => Reason::FailedUpdate,
-            Self::NoSize | Self::CreateClaim(_) | Self::CreatePod(_) => Reason::FailedCreate,
-            Self::DeletePod(_) => Reason::FailedDelete,
+            Self::NoSize | Self::CreateClaim(_) | Self::OpenSource(_) | Self::CreatePod(_) => {
+                Reason::FailedCreate
+            }
+            Self::CloseSource(_) | Self::DeletePod(_) => Reason::FailedDelete,
             Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
@@ -201,6 +214,8 @@ impl ReconcileError for DataVolumeError {
             Self::Read(_) | Self::Stale | Self::NoSize => Retry::BackOff,
             Self::CreateClaim(source)
             | Self::MarkClaim(source)
+            | Self::OpenSource(source)
+            | Self::CloseSource(source)
             | Self::CreatePod(source)
             | Self::DeletePod(source)
             | Self::Status(source) => source.retry(),

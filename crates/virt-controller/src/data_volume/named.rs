@@ -1,6 +1,7 @@
 //! The source of a data volume that names a data source.
 //!
-//! **Invariants**: a data source of another namespace is followed only with the permission to copy from there; a
+//! **Invariants**: a data source of another namespace is followed, and what is there copied, only with the permission
+//! to copy from there: that of the creator, where data volumes are reviewed, or that of the service account; a
 //! claim that exists is filled with what its data source stood for when it was created.
 
 use std::time::Duration;
@@ -8,11 +9,13 @@ use std::time::Duration;
 use kubevirt_api::annotations;
 use kubevirt_api::data_source::DataSource;
 use kubevirt_api::data_volume::DataVolumeSourceRef;
+use kubevirt_api::data_volume_status::DataVolume;
 use reasons::Reason;
 use reconcile::Key;
 
 use super::request::{Refusal, Unmet};
 use super::{Controller, DataVolumeError};
+use crate::CopyRights;
 use crate::data_source::{Target, resolve};
 use crate::permission::{self, Account, DEFAULT_ACCOUNT};
 use crate::view::Claim;
@@ -28,22 +31,39 @@ pub(super) struct Named {
     pub(super) target: Target,
 }
 
-/// The annotation of a claim that records its source.
-pub(super) fn record(named: &Named) -> String {
-    let name = &named.target.key().name;
-    match named.target {
-        Target::Claim(_) => format!("{CLAIM}/{name}"),
-        Target::Snapshot(_) => format!("{SNAPSHOT}/{name}"),
+/// The annotation of a claim that records its source. The namespace is left out if it is that of the claim.
+pub(super) fn record(named: &Named, own: &DataVolume) -> String {
+    let Key { namespace, name } = named.target.key();
+    if own.metadata.namespace.as_ref() == Some(namespace) {
+        format!("{}/{name}", kind_of(&named.target))
+    } else {
+        permit(&named.target)
     }
 }
 
-/// The source that a claim was created for. It is in the namespace of the claim.
+/// A source with its namespace, as in the annotation that permits to copy it.
+pub(crate) fn permit(target: &Target) -> String {
+    let Key { namespace, name } = target.key();
+    format!("{}/{namespace}/{name}", kind_of(target))
+}
+
+fn kind_of(target: &Target) -> &'static str {
+    match target {
+        Target::Claim(_) => CLAIM,
+        Target::Snapshot(_) => SNAPSHOT,
+    }
+}
+
+/// The source that a claim was created for.
 pub(super) fn recorded(claim: &Claim) -> Option<Named> {
     let text = claim.annotation(annotations::COPIED_FROM)?;
-    let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-    let target = match text.split_once('/')? {
-        (CLAIM, name) => Target::Claim(Key::new(namespace, name)),
-        (SNAPSHOT, name) => Target::Snapshot(Key::new(namespace, name)),
+    let own = claim.metadata.namespace.as_deref().unwrap_or_default();
+    let (kind, rest) = text.split_once('/')?;
+    let (namespace, name) = rest.split_once('/').unwrap_or((own, rest));
+    let at = Key::new(namespace, name);
+    let target = match kind {
+        CLAIM => Target::Claim(at),
+        SNAPSHOT => Target::Snapshot(at),
         _ => return None,
     };
     Some(Named { target })
@@ -72,26 +92,20 @@ impl Controller {
     pub(super) async fn named(
         &self,
         key: &Key,
+        whole: &DataVolume,
         reference: &DataVolumeSourceRef,
     ) -> Result<Result<Named, Unmet>, DataVolumeError> {
         let at = match key_of(reference, &key.namespace) {
             Ok(at) => at,
             Err(refusal) => return Ok(Err(refusal.into())),
         };
-        if at.namespace != key.namespace {
-            let account = Account {
-                namespace: &key.namespace,
-                name: DEFAULT_ACCOUNT,
-            };
-            let allowed = permission::may_copy(&self.client, account, &at.namespace).await;
-            if !allowed.map_err(DataVolumeError::read)? {
-                let (account, namespace) = (account.user(), &at.namespace);
-                return Ok(Err(Unmet::Waits {
-                    reason: Reason::SourceNotPermitted,
-                    message: format!("account {account} must not copy from namespace {namespace}"),
-                    again: Some(PERMISSION_PAUSE),
-                }));
-            }
+        // Where data volumes are reviewed, one has the annotation only with the right to follow this reference.
+        let is_reviewed = self.reviewed(whole).is_some();
+        if at.namespace != key.namespace
+            && !is_reviewed
+            && let Err(unmet) = self.account_may_copy(key, &at.namespace).await?
+        {
+            return Ok(Err(unmet));
         }
         let waits = |message: String| {
             Err(Unmet::Waits {
@@ -112,6 +126,49 @@ impl Controller {
             Err(problem) => waits(format!("data source {at} cannot be used: {problem}")),
         })
     }
+
+    /// Whether the source in another namespace may be copied.
+    pub(super) async fn may_copy(
+        &self,
+        key: &Key,
+        whole: &DataVolume,
+        target: &Target,
+    ) -> Result<Result<(), Unmet>, DataVolumeError> {
+        if self.reviewed(whole) == Some(permit(target).as_str()) {
+            return Ok(Ok(()));
+        }
+        self.account_may_copy(key, &target.key().namespace).await
+    }
+
+    /// What the review of the data volume permits to copy.
+    fn reviewed<'a>(&self, whole: &'a DataVolume) -> Option<&'a str> {
+        if self.copies != CopyRights::Reviewed {
+            return None;
+        }
+        let all = whole.metadata.annotations.as_ref()?;
+        all.get(annotations::COPY_PERMITTED).map(String::as_str)
+    }
+
+    async fn account_may_copy(
+        &self,
+        key: &Key,
+        namespace: &str,
+    ) -> Result<Result<(), Unmet>, DataVolumeError> {
+        let account = Account {
+            namespace: &key.namespace,
+            name: DEFAULT_ACCOUNT,
+        };
+        let allowed = permission::may_copy(&self.client, account, namespace).await;
+        if allowed.map_err(DataVolumeError::read)? {
+            return Ok(Ok(()));
+        }
+        let account = account.user();
+        Ok(Err(Unmet::Waits {
+            reason: Reason::SourceNotPermitted,
+            message: format!("account {account} must not copy from namespace {namespace}"),
+            again: Some(PERMISSION_PAUSE),
+        }))
+    }
 }
 
 #[cfg(test)]
@@ -130,9 +187,13 @@ mod tests {
         for target in [
             Target::Claim(Key::new("n", "a")),
             Target::Snapshot(Key::new("n", "b")),
+            Target::Claim(Key::new("other", "a")),
+            Target::Snapshot(Key::new("pvc", "n")),
         ] {
             let named = Named { target };
-            assert_eq!(recorded(&claim(&record(&named))), Some(named));
+            let own: DataVolume =
+                serde_json::from_value(json!({"metadata": {"namespace": "n"}})).unwrap();
+            assert_eq!(recorded(&claim(&record(&named, &own))), Some(named));
         }
         for wrong in ["", "a", "node/a"] {
             assert_eq!(recorded(&claim(wrong)), None, "{wrong}");

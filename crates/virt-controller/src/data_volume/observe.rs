@@ -16,8 +16,10 @@ use reconcile::Key;
 
 use super::named::{self, Named};
 use super::request::{self, Abilities, Refusal, Request, Source, Unmet};
+use super::transfer::Transfer;
 use super::view::{ClaimUser, Container, ImporterPod, StorageClass};
 use super::{Controller, DataVolumeError, claim, pod};
+use crate::data_source::Target;
 use crate::view::{Claim, DataVolume};
 
 /// A log that takes longer is read next time.
@@ -37,6 +39,8 @@ pub(super) struct Observed {
     /// The class binds claims only once a pod uses them, and no annotation asks to bind this one at once.
     pub(super) waits_for_consumer: bool,
     pub(super) origin: Origin,
+    /// Of a source in another namespace, once there is a claim for it.
+    pub(super) transfer: Transfer,
     pub(super) pod: Option<Arc<ImporterPod>>,
     /// From the log of a running pod.
     pub(super) progress: Option<String>,
@@ -107,6 +111,7 @@ impl Controller {
             claim: None,
             waits_for_consumer: false,
             origin: Origin::None,
+            transfer: Transfer::None,
             pod,
             progress: None,
             now: self.clock.now(),
@@ -127,7 +132,7 @@ impl Controller {
             let recorded = observed.claim.as_deref().and_then(named::recorded);
             let found = match recorded {
                 Some(recorded) => Ok(recorded),
-                None => self.named(key, reference).await?,
+                None => self.named(key, whole, reference).await?,
             };
             match found {
                 Ok(named) => observed.named = Some(named),
@@ -147,6 +152,18 @@ impl Controller {
             request
         });
         observed.request = request.map_err(Unmet::from);
+        if let Ok(request) = &observed.request
+            && let Source::Elsewhere(target) = &request.source
+        {
+            let has_pod = observed.pod.is_some();
+            if !has_pod && let Err(unmet) = self.may_copy(key, whole, target).await? {
+                observed.request = Err(unmet);
+                return Ok(observed);
+            }
+            if observed.claim.is_some() {
+                observed.transfer = self.transfer(key, &uid, target).await?;
+            }
+        }
         observed.waits_for_consumer = self.waits_for_consumer(&observed).await?;
         observed.origin = self.origin(key, &observed).await?;
         if let Some(pod) = observed.pod.as_deref() {
@@ -187,44 +204,47 @@ impl Controller {
     }
 
     async fn origin(&self, key: &Key, observed: &Observed) -> Result<Origin, DataVolumeError> {
-        let name = match &observed.request {
-            Ok(Request {
-                source: Source::Snapshot(name),
-                ..
-            }) => return Ok(self.snapshot(key, name, observed)),
-            Ok(Request {
-                source: Source::Claim(name),
-                ..
-            }) => name,
+        let Ok(request) = &observed.request else {
+            return Ok(Origin::None);
+        };
+        let own = |name: &str| Key::new(&key.namespace, name);
+        // Sources in other namespaces have theirs in messages.
+        let (at, name) = match &request.source {
+            Source::Snapshot(name) => {
+                return Ok(self.snapshot(key, (&own(name), name), observed));
+            }
+            Source::Elsewhere(Target::Snapshot(at)) => {
+                return Ok(self.snapshot(key, (at, &at.to_string()), observed));
+            }
+            Source::Claim(name) => (own(name), name.clone()),
+            Source::Elsewhere(Target::Claim(at)) => (at.clone(), at.to_string()),
             _ => return Ok(Origin::None),
         };
-        let at = Key::new(&key.namespace, name);
         let Some(claim) = self.volumes.claims.get(&at, key) else {
-            return Ok(Origin::Missing(name.clone()));
+            return Ok(Origin::Missing(name));
         };
         let populates = self.volumes.data_volumes.get(&at, key);
         if !is_populated(&claim, populates.as_deref()) {
-            return Ok(Origin::Unpopulated(name.clone()));
+            return Ok(Origin::Unpopulated(name));
         }
-        if observed.pod.is_some() || observed.claim.is_none() {
+        // The export of a source in another namespace waits until it is free.
+        let is_exported = at.namespace != key.namespace;
+        if observed.pod.is_some() || observed.claim.is_none() || is_exported {
             return Ok(Origin::Ready(claim));
         }
         let user = claim_user(&self.client, &at, |pod| pod.writes(&at.name)).await;
         let user = user.map_err(DataVolumeError::read)?;
         Ok(match user {
-            Some(pod) => Origin::InUse {
-                claim: name.clone(),
-                pod,
-            },
+            Some(pod) => Origin::InUse { claim: name, pod },
             None => Origin::Ready(claim),
         })
     }
 
-    fn snapshot(&self, key: &Key, name: &str, observed: &Observed) -> Origin {
+    fn snapshot(&self, key: &Key, (at, name): (&Key, &str), observed: &Observed) -> Origin {
         if observed.claim.is_some() {
             return Origin::None;
         }
-        let found = self.snapshots.get(&Key::new(&key.namespace, name), key);
+        let found = self.snapshots.get(at, key);
         let Some(found) = found.filter(|it| it.metadata.deletion_timestamp.is_none()) else {
             return Origin::NoSnapshot(name.to_owned());
         };

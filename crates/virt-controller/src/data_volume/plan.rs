@@ -16,12 +16,16 @@ use reasons::Reason;
 use super::ended::{Permanence, delay, is_deleting, problem, restarts, waiting};
 use super::observe::{Observed, Origin, binds_at_once, is_of};
 use super::request::{Source, Unmet};
+use super::transfer::Transfer;
 use super::view::{Container, ImporterPod, PodPhase};
 use super::{claim, upload};
+use crate::data_source::Target;
 use crate::view::Claim;
 
 /// How often to look whether a claim to copy is still in use.
 const SOURCE_PAUSE: Duration = Duration::from_secs(10);
+/// How often to look whether a source in another namespace is exported.
+const TRANSFER_PAUSE: Duration = Duration::from_secs(5);
 /// The progress of an import is read at intervals that grow with its duration.
 const SHORTEST_PAUSE: i64 = 2;
 const LONGEST_PAUSE: i64 = 15;
@@ -31,6 +35,10 @@ pub(super) enum Step {
     CreateClaim,
     /// Become the owner of a claim that is populated already.
     AdoptClaim,
+    /// Export a source in another namespace.
+    OpenSource,
+    /// Delete an export that was not made to the end.
+    CloseSource,
     CreatePod,
     /// Record on the claim that it is populated.
     MarkClaim,
@@ -251,7 +259,7 @@ fn with_claim(observed: &Observed, claim: &Claim) -> Plan {
             }
         }
         // Its request was accepted: a node that joins later does not end it.
-        (Some(pod), _) => with_pod(observed, pod),
+        (Some(pod), _) => followed(observed, pod),
         (None, Err(unmet)) => without_request(unmet),
         (None, Ok(request)) if request.source == Source::Upload => uploaded(observed, claim),
         (None, Ok(_)) => without_pod(observed, claim),
@@ -321,8 +329,54 @@ fn without_pod(observed: &Observed, claim: &Claim) -> Plan {
         | Origin::Snapshot { .. } => {}
     }
     let (scheduled, _) = phases(observed);
+    if let Some((verdict, step)) = unexported(&observed.transfer) {
+        let mut plan = Plan::state(scheduled, verdict);
+        plan.steps.extend(step);
+        plan.requeue_in = Some(TRANSFER_PAUSE);
+        return plan;
+    }
     let verdict = Verdict::no(None, "the importer's pod is being created");
     Plan::state(scheduled, verdict).step(Step::CreatePod)
+}
+
+/// What is said and done about a source that is not exported yet.
+fn unexported(transfer: &Transfer) -> Option<(Verdict, Option<Step>)> {
+    let verdict = |message: &str| Verdict::no(None, message);
+    Some(match transfer {
+        Transfer::None | Transfer::Ready(_) => return None,
+        Transfer::Absent => (
+            verdict("the source is being exported"),
+            Some(Step::OpenSource),
+        ),
+        Transfer::Incomplete { .. } => (
+            verdict("the export of the source is made again"),
+            Some(Step::CloseSource),
+        ),
+        Transfer::Waits { reason, message } => (Verdict::no(*reason, message), None),
+    })
+}
+
+/// A pod that reads from an export needs it until it has ended, and a new one once the server is another.
+fn followed(observed: &Observed, pod: &ImporterPod) -> Plan {
+    let mut plan = with_pod(observed, pod);
+    let is_over = pod.phase == PodPhase::Succeeded || is_deleting(pod);
+    let is_final = |outcome: &Outcome| outcome.phase == Phase::Failed;
+    if is_over || observed.transfer == Transfer::None || plan.outcome.as_ref().is_some_and(is_final)
+    {
+        return plan;
+    }
+    if let Transfer::Ready(link) = &observed.transfer {
+        let notes = pod.metadata.annotations.as_ref();
+        let read = notes.and_then(|notes| notes.get(annotations::COPY_LINK));
+        if read != Some(&link.id()) && !plan.steps.contains(&Step::DeletePod) {
+            plan.steps.push(Step::DeletePod);
+        }
+    } else if let Some((_, step)) = unexported(&observed.transfer) {
+        plan.steps.extend(step);
+    }
+    let pause = plan.requeue_in.unwrap_or(SOURCE_PAUSE);
+    plan.requeue_in = Some(pause.min(SOURCE_PAUSE));
+    plan
 }
 
 fn with_pod(observed: &Observed, pod: &ImporterPod) -> Plan {
@@ -410,8 +464,10 @@ fn failed_pod(observed: &Observed, pod: &ImporterPod) -> Plan {
 /// Phases before the container runs and while it does.
 fn phases(observed: &Observed) -> (Phase, Phase) {
     match observed.request.as_ref().map(|request| &request.source) {
-        Ok(Source::Claim(_)) => (Phase::CloneScheduled, Phase::CloneInProgress),
-        Ok(Source::Snapshot(_)) => (
+        Ok(Source::Claim(_) | Source::Elsewhere(Target::Claim(_))) => {
+            (Phase::CloneScheduled, Phase::CloneInProgress)
+        }
+        Ok(Source::Snapshot(_) | Source::Elsewhere(Target::Snapshot(_))) => (
             Phase::CloneScheduled,
             Phase::CloneFromSnapshotSourceInProgress,
         ),

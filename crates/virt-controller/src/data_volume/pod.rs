@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::claim;
 use super::request::{Request, Source};
+use super::transfer::Link;
 use crate::view::Claim;
 
 pub(super) const CONTAINER: &str = "importer";
@@ -44,6 +45,8 @@ pub(super) struct Input<'a> {
     pub(super) claim: &'a Claim,
     /// The claim to copy.
     pub(super) source: Option<&'a Claim>,
+    /// The server of a source in another namespace.
+    pub(super) link: Option<&'a Link>,
     pub(super) settings: &'a Settings,
     /// How often the import was restarted before.
     pub(super) restarts: i32,
@@ -201,7 +204,11 @@ pub(super) fn render_version(input: VersionInput<'_>) -> Pod {
         Source::Bucket { object, .. } => bucket(&mut parts, object, None),
         Source::Image(reference) => image(&mut parts, reference, "Always"),
         // They have no version.
-        Source::Claim(_) | Source::Snapshot(_) | Source::Blank | Source::Upload => {}
+        Source::Claim(_)
+        | Source::Snapshot(_)
+        | Source::Elsewhere(_)
+        | Source::Blank
+        | Source::Upload => {}
     }
     let head = Head {
         name: input.name,
@@ -220,14 +227,18 @@ pub(super) fn render(input: &Input<'_>) -> Option<Pod> {
     let size = claim::disk_bytes(input.request, input.claim);
     target(&mut parts, input.claim, size)?;
     source(&mut parts, input);
+    let mut notes = json!({
+        annotations::IMPORT_RESTARTS: input.restarts.to_string(),
+        annotations::IMPORT_CLAIM: input.claim.uid().unwrap_or_default(),
+    });
+    if let Some(link) = input.link {
+        notes[annotations::COPY_LINK] = link.id().into();
+    }
     let head = Head {
         name: name(whole.metadata.uid.as_deref().unwrap_or_default()),
         namespace: whole.namespace(),
         owner: claim::owner(whole),
-        annotations: json!({
-            annotations::IMPORT_RESTARTS: input.restarts.to_string(),
-            annotations::IMPORT_CLAIM: input.claim.uid().unwrap_or_default(),
-        }),
+        annotations: notes,
         priority: whole.spec.priority_class_name.clone(),
     };
     Some(pod(head, &parts, input.settings))
@@ -335,6 +346,11 @@ fn source(parts: &mut Parts, input: &Input<'_>) {
         Source::Web { http, checksum } => web(parts, http, checksum.as_deref()),
         Source::Bucket { object, checksum } => bucket(parts, object, checksum.as_deref()),
         Source::Image(reference) => image(parts, reference, pull_policy(input.whole)),
+        Source::Elsewhere(_) => {
+            if let Some(link) = input.link {
+                exported(parts, input.whole, link);
+            }
+        }
         Source::Claim(name) => {
             let claim = json!({"claimName": name, "readOnly": true});
             if input.source.is_some_and(claim::is_block) {
@@ -382,6 +398,16 @@ fn web(parts: &mut Parts, http: &DataVolumeSourceHttp, checksum: Option<&str>) {
         parts.mount(&name, ("secret", secret), &path, true);
         parts.argue(&["--headers-from", &path]);
     }
+}
+
+/// A disk behind an export. A guest wrote its first bytes, so they are not looked at.
+fn exported(parts: &mut Parts, whole: &DataVolume, link: &Link) {
+    parts.argue(&["http", &link.url, "--raw"]);
+    let uid = whole.metadata.uid.as_deref().unwrap_or_default();
+    trust(parts, Some(&link.authority_name(uid)));
+    let secret = json!({"secretName": link.secret});
+    parts.mount("token", ("secret", secret), HEADERS, true);
+    parts.argue(&["--headers-from", HEADERS]);
 }
 
 fn bucket(parts: &mut Parts, object: &DataVolumeSourceS3, checksum: Option<&str>) {

@@ -50,6 +50,8 @@ pub(super) enum Source {
     Claim(String),
     /// The name of a volume snapshot in the same namespace.
     Snapshot(String),
+    /// A claim or a volume snapshot of another namespace.
+    Elsewhere(Target),
     Blank,
     /// A client sends the disk; the controller of uploads receives it.
     Upload,
@@ -119,7 +121,7 @@ pub(super) fn parse(
         Form::Storage(_) => "spec.storage.resources.requests.storage",
     };
     let size = size.map(|size| bytes(size, path)).transpose()?;
-    if size.is_none() && !matches!(source, Source::Claim(_) | Source::Snapshot(_)) {
+    if size.is_none() && !source.is_copy() {
         return Err(Refusal::new(format!("{path}: give the size of the disk")));
     }
     Ok(Request { source, form, size })
@@ -183,6 +185,11 @@ fn source(whole: &DataVolume, abilities: Abilities) -> Result<Source, Refusal> {
             )));
         }
     }
+    let own = whole.metadata.namespace.as_deref().unwrap_or_default();
+    let at = |namespace: &str, name: &str| {
+        let given = Some(namespace).filter(|it| !it.is_empty());
+        Key::new(given.unwrap_or(own), name)
+    };
     let mut found = Vec::new();
     if let Some(http) = &given.http {
         found.push(web(http, checksum.clone())?);
@@ -197,16 +204,12 @@ fn source(whole: &DataVolume, abilities: Abilities) -> Result<Source, Refusal> {
         found.push(image(registry, abilities.images)?);
     }
     if let Some(claim) = &given.pvc {
-        let at = ("pvc", claim.namespace.as_str(), claim.name.as_str());
-        found.push(Source::Claim(copied(at, whole)?));
+        let at = at(&claim.namespace, &claim.name);
+        found.push(copied("spec.source.pvc", Target::Claim(at), own)?);
     }
     if let Some(snapshot) = &given.snapshot {
-        let at = (
-            "snapshot",
-            snapshot.namespace.as_str(),
-            snapshot.name.as_str(),
-        );
-        found.push(Source::Snapshot(copied(at, whole)?));
+        let at = at(&snapshot.namespace, &snapshot.name);
+        found.push(copied("spec.source.snapshot", Target::Snapshot(at), own)?);
     }
     if given.blank.is_some() {
         found.push(Source::Blank);
@@ -365,38 +368,33 @@ fn named_source(whole: &DataVolume, named: &Named) -> Result<Source, Refusal> {
     if checksum(whole)?.is_some() {
         return Err(no_checksum());
     }
-    let (target, own) = (&named.target, whole.metadata.namespace.as_deref());
-    let Key { namespace, name } = target.key();
-    if own != Some(namespace) {
+    let own = whole.metadata.namespace.as_deref().unwrap_or_default();
+    copied("spec.sourceRef", named.target.clone(), own)
+}
+
+/// A claim or snapshot as the source of a data volume in the namespace `own`.
+fn copied(field: &str, target: Target, own: &str) -> Result<Source, Refusal> {
+    let Key { namespace, name } = target.key().clone();
+    if name.is_empty() {
         return Err(Refusal::new(format!(
-            "spec.sourceRef: it stands for {target}, and a source in another namespace cannot be \
-             copied; create the data volume in namespace {namespace}"
+            "{field}.name: name the source to copy"
         )));
     }
     Ok(match target {
-        Target::Claim(_) => Source::Claim(name.clone()),
-        Target::Snapshot(_) => Source::Snapshot(name.clone()),
+        _ if namespace != own => Source::Elsewhere(target),
+        Target::Claim(_) => Source::Claim(name),
+        Target::Snapshot(_) => Source::Snapshot(name),
     })
 }
 
-/// The name of a claim or snapshot to copy, which is given by kind, namespace and name.
-fn copied(
-    (kind, namespace, name): (&str, &str, &str),
-    whole: &DataVolume,
-) -> Result<String, Refusal> {
-    let own = whole.metadata.namespace.as_deref().unwrap_or_default();
-    if name.is_empty() {
-        return Err(Refusal::new(format!(
-            "spec.source.{kind}.name: name the source to copy"
-        )));
+impl Source {
+    /// Whether it has a size of its own.
+    fn is_copy(&self) -> bool {
+        matches!(
+            self,
+            Self::Claim(_) | Self::Snapshot(_) | Self::Elsewhere(_)
+        )
     }
-    if !namespace.is_empty() && namespace != own {
-        return Err(Refusal::new(format!(
-            "spec.source.{kind}.namespace: a source in another namespace cannot be copied; create \
-             the data volume in namespace {namespace}"
-        )));
-    }
-    Ok(name.to_owned())
 }
 
 impl Form {

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::observe::{Observed, Origin};
 use super::plan::{Plan, Step, plan};
 use super::request::{self, Abilities, Refusal, Unmet};
+use super::transfer::Transfer;
 use super::view::ImporterPod;
 use crate::Uploads;
 use crate::view::DataVolume;
@@ -92,6 +93,7 @@ fn observe(volume: Value, claim: Option<Value>, pod: Option<Value>) -> Observed 
         claim: claim.map(|claim| Arc::new(read(claim))),
         waits_for_consumer: false,
         origin: Origin::None,
+        transfer: Transfer::None,
         pod: pod.map(|pod| Arc::new(read::<ImporterPod>(pod))),
         progress: None,
         now: NOW.parse().unwrap(),

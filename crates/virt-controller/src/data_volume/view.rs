@@ -101,7 +101,11 @@ impl From<RawPod> for ImporterPod {
             metadata: slim(
                 raw.metadata,
                 Labels::Dropped,
-                &[annotations::IMPORT_RESTARTS, annotations::IMPORT_CLAIM],
+                &[
+                    annotations::IMPORT_RESTARTS,
+                    annotations::IMPORT_CLAIM,
+                    annotations::COPY_LINK,
+                ],
             ),
             phase,
             unschedulable: unscheduled.and_then(|one| one.message),

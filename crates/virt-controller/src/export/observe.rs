@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::view::ExporterPod;
 use super::{Controller, ExportError, claims, names};
-use crate::data_volume::{claim_users, waits_for_consumer};
+use crate::data_volume::{claim_users, copy_is_over, waits_for_consumer};
 use crate::restore::copied_vm;
 use crate::snapshot::claim_of;
 use crate::view::{Claim, Guest};
@@ -31,6 +31,8 @@ pub(super) struct Observed {
     pub(super) volumes: Vec<Volume>,
     pub(super) front: Front,
     pub(super) pod: Option<Arc<ExporterPod>>,
+    /// It serves a copy to another namespace, which has come to its end.
+    pub(super) is_over: bool,
     pub(super) now: Timestamp,
 }
 
@@ -67,6 +69,8 @@ pub(super) struct Volume {
     pub(super) is_populated: bool,
     /// The claim gets its volume and data when a pod uses it.
     pub(super) waits_for_consumer: bool,
+    /// It was made for this export.
+    pub(super) is_own: bool,
     /// What uses the claim.
     pub(super) user: Option<String>,
     pub(super) is_disk: bool,
@@ -137,12 +141,15 @@ impl Controller {
         let pod = self.pods.get(&server);
         let mut observed = Observed {
             pod: pod.filter(|pod| names::is_of(pod.as_ref(), &export)),
+            is_over: copy_is_over(&export, |volume| self.volumes.data_volumes.get(volume, key)),
             now: self.clock.now(),
             export,
             ..Observed::default()
         };
-        let is_over = super::plan::expiry(&observed.export).is_some_and(|at| at <= observed.now);
-        if observed.export.metadata.deletion_timestamp.is_some() || is_over {
+        let has_expired =
+            super::plan::expiry(&observed.export).is_some_and(|at| at <= observed.now);
+        let is_deleting = observed.export.metadata.deletion_timestamp.is_some();
+        if is_deleting || observed.is_over || has_expired {
             return Ok(observed);
         }
         observed.front = self.front(&server, &observed.export).await?;
@@ -184,7 +191,11 @@ impl Controller {
         let named = Key::new(&key.namespace, &source.name);
         match source.kind.as_str() {
             "PersistentVolumeClaim" => {
-                let volume = self.volume(key, &named.name).await?;
+                let mut volume = self.volume(key, &named.name).await?;
+                volume.is_own = volume
+                    .claim
+                    .as_deref()
+                    .is_some_and(|claim| names::is_of(claim, &observed.export));
                 observed.source = match &volume.claim {
                     Some(_) => Source::Claim,
                     None => Source::Missing,

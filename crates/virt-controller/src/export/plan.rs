@@ -91,7 +91,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         return Plan::state(Progress::Ended);
     }
     let expiry = expiry(&observed.export);
-    if expiry.is_some_and(|at| at <= observed.now) {
+    if observed.is_over || expiry.is_some_and(|at| at <= observed.now) {
         return Plan::step(Step::DeleteExport, Progress::Ended);
     }
     let mut plan = living(observed);
@@ -331,7 +331,7 @@ fn check_claim(volume: &Volume) -> Result<(), Obstacle> {
         ));
     }
     // The pod has a claim of a snapshot bound.
-    let binds_by_pod = volume.restored.is_some() && volume.waits_for_consumer;
+    let binds_by_pod = (volume.restored.is_some() || volume.is_own) && volume.waits_for_consumer;
     if volume.is_populated || binds_by_pod {
         return Ok(());
     }

@@ -83,6 +83,7 @@ fn observed() -> Observed {
             token: "export-token-copy".to_owned(),
         },
         pod: None,
+        is_over: false,
         now: now(),
     }
 }
@@ -267,6 +268,19 @@ fn snapshot_is_exported_by_claims_of_its_own() {
         Some(Step::Start),
         pending,
     );
+}
+
+#[test]
+fn export_of_a_copy_ends_with_it_and_has_its_claim_bound() {
+    let mut over = with_pod(observed(), State::Ready);
+    over.is_over = true;
+    assert_eq!(plan(&over).step, Some(Step::DeleteExport));
+    let mut unbound = observed();
+    unbound.volumes[0].is_populated = false;
+    unbound.volumes[0].waits_for_consumer = true;
+    assert_eq!(plan(&unbound).step, None);
+    unbound.volumes[0].is_own = true;
+    assert_eq!(plan(&unbound).step, Some(Step::Start));
 }
 
 #[test]

@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
-use virt_controller::{AccelerationPolicy, Configuration, Settings, Uploads};
+use virt_controller::{AccelerationPolicy, Configuration, CopyRights, Settings, Uploads};
 
 pub(crate) use test_cluster::NAMESPACE;
 /// In virtual time; nothing here takes that long unless it hangs.
@@ -146,6 +146,7 @@ impl TestCluster {
             launcher: launcher_pod::Settings::defaults(self.launcher_image, Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             uploads: Uploads::Received,
+            copies: CopyRights::Reviewed,
             exports: None,
             clock: self.clock,
             cluster: Configuration::new(NAMESPACE),
@@ -836,7 +837,8 @@ impl SimulatedNode {
                 .spec
                 .as_ref()
                 .is_some_and(|spec| spec.node_name.is_some());
-            let pods = Api::<Pod>::namespaced(self.client.clone(), NAMESPACE);
+            let namespace = pod.namespace().unwrap_or_default();
+            let pods = Api::<Pod>::namespaced(self.client.clone(), &namespace);
             let name = pod.name_any();
             if pod.metadata.deletion_timestamp.is_some() {
                 let now = DeleteParams {
@@ -865,7 +867,8 @@ impl SimulatedNode {
                     .as_ref()
                     .and_then(|spec| spec.node_selector.as_ref());
                 let pinned = selector.and_then(|all| all.get("kubernetes.io/hostname"));
-                bind(&self.client, &name, pinned.map_or(node, String::as_str)).await;
+                let node = pinned.map_or(node, String::as_str);
+                bind(&self.client, (&namespace, &name), node).await;
             } else if matches!(phase.as_deref(), None | Some("" | "Pending")) {
                 let is_binder = pod
                     .annotations()
@@ -976,12 +979,12 @@ async fn set_pod_status(pods: &Api<Pod>, name: &str, status: Value) {
         .is_ok();
 }
 
-async fn bind(client: &Client, name: &str, node: &str) {
+async fn bind(client: &Client, (namespace, name): (&str, &str), node: &str) {
     let body = json!({
         "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding");
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
     let request = http::Request::post(path)
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(body.to_string().into_bytes())

@@ -273,9 +273,10 @@ async fn reference_to_another_namespace_needs_a_permission() {
     allow_copies(cluster.client.clone()).await;
     wait_for_reason(&cluster, "spy", "NotFound").await;
     cluster
-        .wait_until("it is refused", async || {
-            running(&cluster, "theirs").await == "ImportNotSupported"
-        })
+        .wait_until(
+            "it waits for the claim of the other namespace",
+            async || running(&cluster, "theirs").await == "SourcePVCNotAvailabe",
+        )
         .await;
     cluster
         .wait_until("it waits for the claim", async || {

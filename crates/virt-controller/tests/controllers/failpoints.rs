@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 
 use super::*;
 use super::{
-    data_import_crons, data_sources, data_volumes, exports, imports, instancetypes, pools,
+    copies, data_import_crons, data_sources, data_volumes, exports, imports, instancetypes, pools,
     snapshots, storage_profiles, suspends, uploads,
 };
 
@@ -341,7 +341,20 @@ async fn imports_survive_a_crash_at_every_failpoint() {
     for name in names("data-volume/") {
         let mut cluster = TestCluster::new().await;
         cluster.install_own_importer().await;
-        if name.ends_with("/adopt-claim") {
+        let of_copies = [
+            "open-source",
+            "close-source",
+            "create-export",
+            "create-export-token",
+            "create-authority",
+        ];
+        if of_copies
+            .iter()
+            .any(|one| name.ends_with(&format!("/{one}")))
+        {
+            copies::prepare(&cluster).await;
+            check(&mut cluster, name, copies::copied).await;
+        } else if name.ends_with("/adopt-claim") {
             check(&mut cluster, name, imports::adopted).await;
         } else {
             check(&mut cluster, name, imports::imported).await;

@@ -149,10 +149,7 @@ async fn comes_and_goes(cluster: &TestCluster) {
     report_interface(cluster, None).await;
     cluster
         .wait_until("VMI and VM have dropped it", async || {
-            let specs = [
-                vmi(cluster).await["spec"].clone(),
-                template(cluster).await,
-            ];
+            let specs = [vmi(cluster).await["spec"].clone(), template(cluster).await];
             specs.iter().all(|spec| names(spec) == ["default"])
         })
         .await;

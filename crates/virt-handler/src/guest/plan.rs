@@ -316,6 +316,43 @@ mod tests {
     }
 
     #[test]
+    fn interfaces_come_and_go_while_the_guest_runs_and_does_not_move() {
+        let peer = Arc::new(Peer::this_process());
+        let mut moving = vmi(Phase::Running);
+        let state = serde_json::json!({"migrationUid": "m"});
+        moving.status.as_mut().unwrap().migration_state =
+            Some(serde_json::from_value(state).unwrap());
+        let report = [Step::Report];
+        let both = [Step::PlugInterfaces, Step::Report];
+        for (vmi, has_other_interfaces, expected) in [
+            (&vmi(Phase::Running), false, &report[..]),
+            (&vmi(Phase::Running), true, &both),
+            (&vmi(Phase::Scheduled), true, &report),
+            (&moving, true, &report),
+        ] {
+            let link = Link {
+                peer: Some(Arc::clone(&peer)),
+                ..disconnected(Some(DomainState::Running))
+            };
+            let steps = plan(&Observed {
+                vmi,
+                pod_ended: false,
+                link: &link,
+                disconnected_for: None,
+                synced: Some(Synced {
+                    connection: link.connection,
+                    agent_probes_paused: false,
+                }),
+                awaits_take_over: false,
+                has_other_size: false,
+                has_other_interfaces,
+                now: Timestamp::UNIX_EPOCH,
+            });
+            assert_eq!(steps, expected, "{vmi:?} {has_other_interfaces}");
+        }
+    }
+
+    #[test]
     fn link_is_set_while_the_guest_runs_and_does_not_move() {
         let peer = Arc::new(Peer::this_process());
         let with_link = |phase: Phase| {

@@ -112,9 +112,9 @@ mod tests {
     #[test]
     fn steps_lead_from_the_live_interfaces_to_the_wanted_ones() {
         let live = |names: &[&str]| {
-            let all = names
-                .iter()
-                .map(|name| format!("<interface type='ethernet'><alias name='{name}'/></interface>"));
+            let all = names.iter().map(|name| {
+                format!("<interface type='ethernet'><alias name='{name}'/></interface>")
+            });
             let devices: String = all.collect();
             let xml = format!("<domain><devices>{devices}</devices></domain>");
             LiveDomain::parse(&xml).unwrap().interfaces

@@ -12,8 +12,8 @@
 
 mod task;
 
-mod link;
 mod interfaces;
+mod link;
 mod links;
 mod observe;
 mod requests;

@@ -4,6 +4,7 @@ use clap::Subcommand;
 
 use super::Output;
 use crate::commands::{
+    backup::Backup,
     credentials::Credentials,
     expand::Expand,
     expose::Expose,
@@ -92,6 +93,8 @@ Works on a single host, and on a cluster with CDI.")]
     /// Make, delete and download exports of VMs, snapshots and claims
     #[command(name = "vmexport")]
     VmExport(Box<VmExport>),
+    /// Back up running VMs to claims, list backups, and restore them
+    Backup(Backup),
     /// Make VMs of templates, and templates of VMs
     Template(Template),
     /// Attach a volume to a running guest

@@ -1,5 +1,6 @@
 //! One module for each group of commands.
 
+pub(crate) mod backup;
 pub(crate) mod console;
 pub(crate) mod credentials;
 pub(crate) mod expand;

@@ -22,7 +22,7 @@ use launcher_pod::Acceleration;
 use reconcile::{Clock, Election, Leadership};
 use serde_json::{Value, json};
 use test_cluster::{NAMESPACE, TestApi, start};
-use virt_controller::{AccelerationPolicy, Configuration, Settings, Uploads};
+use virt_controller::{AccelerationPolicy, Configuration, CopyRights, Settings, Uploads};
 
 const NODE: &str = "node1";
 const START: &str = "2026-11-21T12:00:00Z";
@@ -73,6 +73,7 @@ impl Environment {
             launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             uploads: Uploads::Refused,
+            copies: CopyRights::OfNamespace,
             exports: None,
             clock: self.clock,
             cluster: Configuration::new(NAMESPACE),

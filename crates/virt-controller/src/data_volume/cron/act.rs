@@ -309,6 +309,7 @@ pub(super) fn data_volume(cron: &DataImportCron, key: &Key, import: &ImportStatu
     let mut marks = metadata.labels.unwrap_or_default();
     marks.insert(labels::CDI_DATA_IMPORT_CRON.to_owned(), key.name.clone());
     let mut notes = metadata.annotations.unwrap_or_default();
+    notes.remove(annotations::COPY_PERMITTED);
     notes.insert(annotations::IMPORT_DIGEST.to_owned(), import.digest.clone());
     // No guest uses the image itself, so that some storage would wait for one.
     notes.insert(

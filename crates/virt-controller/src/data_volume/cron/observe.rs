@@ -96,13 +96,15 @@ impl Controller {
         let request = request.map_err(|Refusal(text)| Refusal(format!("spec.template.{text}")))?;
         match &request.source {
             Source::Web { .. } | Source::Bucket { .. } | Source::Image(_) => Ok(request),
-            Source::Claim(_) | Source::Snapshot(_) | Source::Blank | Source::Upload => {
-                Err(Refusal(
-                    "spec.template.spec.source: only http, s3, gcs and registry have versions to \
+            Source::Claim(_)
+            | Source::Snapshot(_)
+            | Source::Elsewhere(_)
+            | Source::Blank
+            | Source::Upload => Err(Refusal(
+                "spec.template.spec.source: only http, s3, gcs and registry have versions to \
                      look for"
-                        .to_owned(),
-                ))
-            }
+                    .to_owned(),
+            )),
         }
     }
 

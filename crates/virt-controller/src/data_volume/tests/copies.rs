@@ -8,13 +8,14 @@ use reasons::Reason;
 use reconcile::Key;
 use serde_json::{Value, json};
 
-use super::{ABLE, a_claim, check, from_snapshot, observe, read, volume, web};
+use super::{ABLE, a_claim, a_pod, check, from_snapshot, observe, read, volume, web};
 use crate::data_source::Target;
 use crate::data_volume::claim;
 use crate::data_volume::named::Named;
 use crate::data_volume::observe::{Origin, is_populated};
 use crate::data_volume::plan::{Step, plan};
-use crate::data_volume::request::{self, Refusal, Source, Unmet};
+use crate::data_volume::request::{self, Source, Unmet};
+use crate::data_volume::transfer::{Link, Transfer};
 
 #[test]
 fn copy_waits_for_its_source() {
@@ -95,10 +96,10 @@ fn data_source_stands_for_what_is_copied() {
     assert_eq!(claim.source, Source::Claim("from".to_owned()));
     let snapshot = parse(&spec, Target::Snapshot(at("n"))).unwrap();
     assert_eq!(snapshot.source, Source::Snapshot("from".to_owned()));
-    let Refusal(refusal) = parse(&spec, Target::Claim(at("other"))).unwrap_err();
-    assert!(
-        refusal.starts_with("spec.sourceRef: it stands for persistentvolumeclaim other/from"),
-        "{refusal}"
+    let elsewhere = parse(&spec, Target::Claim(at("other"))).unwrap();
+    assert_eq!(
+        elsewhere.source,
+        Source::Elsewhere(Target::Claim(at("other")))
     );
     let mut both = spec.clone();
     both["source"] = json!({"blank": {}});
@@ -110,6 +111,83 @@ fn data_source_stands_for_what_is_copied() {
     let made = claim::render(&read(volume(&spec)), &claim, Some(1 << 20), Some(&named));
     let notes = &made["metadata"]["annotations"];
     assert_eq!(notes["ferrovirt.io/copied-from"], "pvc/from");
+}
+
+fn link() -> Link {
+    Link {
+        url: "https://virt-export-copy-u.other.svc/volumes/from/disk.img".to_owned(),
+        secret: "copy-u-1".to_owned(),
+        authority: "PEM".to_owned(),
+    }
+}
+
+#[test]
+fn source_in_another_namespace_is_exported_and_read() {
+    let copy = json!({"source": {"pvc": {"namespace": "other", "name": "from"}}, "storage": {}});
+    let case =
+        |transfer: Transfer, claim: Option<Value>, phase: &str, reason: &str, steps: &[Step]| {
+            let mut observed = observe(volume(&copy), claim, None);
+            observed.origin = Origin::Ready(Arc::new(read(a_claim("Bound"))));
+            observed.transfer = transfer;
+            check(&observed, phase, reason, steps);
+        };
+    let bound = || Some(a_claim("Bound"));
+    let scheduled = "CloneScheduled";
+    case(Transfer::None, None, "Pending", "", &[Step::CreateClaim]);
+    case(
+        Transfer::Absent,
+        bound(),
+        scheduled,
+        "",
+        &[Step::OpenSource],
+    );
+    let incomplete = Transfer::Incomplete {
+        uid: "e".to_owned(),
+    };
+    case(incomplete, bound(), scheduled, "", &[Step::CloseSource]);
+    let busy = Transfer::Waits {
+        reason: Some(Reason::CloneSourceInUse),
+        message: "in use".to_owned(),
+    };
+    case(busy, bound(), scheduled, "CloneSourceInUse", &[]);
+    case(
+        Transfer::Ready(link()),
+        bound(),
+        scheduled,
+        "",
+        &[Step::CreatePod],
+    );
+}
+
+/// A pod whose server is another one by now can never end.
+#[test]
+fn pod_reads_from_the_server_that_is_there() {
+    let copy = json!({"source": {"pvc": {"namespace": "other", "name": "from"}}, "storage": {}});
+    let case = |transfer: Transfer, pod: Value, steps: &[Step]| {
+        let mut observed = observe(volume(&copy), Some(a_claim("Bound")), Some(pod));
+        observed.transfer = transfer;
+        assert_eq!(plan(&observed).steps, steps);
+    };
+    let running = json!({"state": {"running": {"startedAt": "2026-11-25T11:59:00Z"}}});
+    let mut pod = a_pod("Running", &running);
+    pod["metadata"]["annotations"][annotations::COPY_LINK] = link().id().into();
+    let mut moved = link();
+    moved.authority = "OTHER".to_owned();
+    case(Transfer::Ready(link()), pod.clone(), &[]);
+    case(
+        Transfer::Ready(moved.clone()),
+        pod.clone(),
+        &[Step::DeletePod],
+    );
+    case(Transfer::Absent, pod.clone(), &[Step::OpenSource]);
+    pod["metadata"]["deletionTimestamp"] = "2026-11-25T11:59:30Z".into();
+    case(Transfer::Ready(moved.clone()), pod, &[]);
+    let ended = json!({"state": {"terminated": {"exitCode": 0}}});
+    case(
+        Transfer::Ready(moved),
+        a_pod("Succeeded", &ended),
+        &[Step::MarkClaim],
+    );
 }
 
 #[test]

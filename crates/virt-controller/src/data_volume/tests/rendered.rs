@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{ABLE, a_claim, check, from_snapshot, observe, read, volume, web, with_source};
 use crate::data_volume::plan::Step;
 use crate::data_volume::pod::{self, Input};
+use crate::data_volume::transfer::Link;
 use crate::data_volume::{claim, request};
 use crate::view::Claim;
 
@@ -66,6 +67,10 @@ fn claim_has_defaults_owner_and_the_size_for_the_disk() {
 }
 
 fn rendered_pod(spec: &Value, claim: &Value, source: Option<&Claim>) -> Value {
+    pod_of(spec, claim, source, None)
+}
+
+fn pod_of(spec: &Value, claim: &Value, source: Option<&Claim>, link: Option<&Link>) -> Value {
     let mut whole = volume(spec);
     if spec["source"]["http"].is_object() {
         let checksum = format!("sha256:{}", "0".repeat(64));
@@ -79,10 +84,44 @@ fn rendered_pod(spec: &Value, claim: &Value, source: Option<&Claim>) -> Value {
         request: &request,
         claim: &read(claim.clone()),
         source,
+        link,
         settings: &settings,
         restarts: 2,
     });
     json!(pod.unwrap())
+}
+
+/// What a guest has written to its disk is never taken for a format.
+#[test]
+fn pod_reads_the_bytes_of_a_disk_from_an_export() {
+    let link = Link {
+        url: "https://virt-export-copy-u.other.svc/volumes/from/disk.img".to_owned(),
+        secret: "copy-u-1".to_owned(),
+        authority: "PEM".to_owned(),
+    };
+    let spec = json!({"source": {"pvc": {"namespace": "other", "name": "from"}}, "storage": {}});
+    let found = pod_of(&spec, &a_claim("Bound"), None, Some(&link));
+    let note = &found["metadata"]["annotations"]["ferrovirt.io/copy-link"];
+    assert_eq!(note, &json!(link.id()));
+    let volumes = &found["spec"]["volumes"];
+    let authority = json!({"name": "authorities", "configMap": {"name": link.authority_name("u")}});
+    assert_eq!(volumes[2], authority);
+    assert_eq!(
+        volumes[3],
+        json!({"name": "token", "secret": {"secretName": "copy-u-1"}})
+    );
+    let arguments = found["spec"]["containers"][0]["args"].as_array().unwrap();
+    let (_, source) = arguments.split_at(arguments.len() - 7);
+    let expected = json!([
+        "http",
+        link.url,
+        "--raw",
+        "--authorities",
+        "/authorities",
+        "--headers-from",
+        "/headers"
+    ]);
+    assert_eq!(json!(source), expected);
 }
 
 #[test]

@@ -61,14 +61,9 @@ fn what_the_importer_cannot_do_is_refused() {
         "spec.source.http.url: ",
     );
     case(
-        with_source(json!({"pvc": {"namespace": "other", "name": "a"}})),
+        with_source(json!({"pvc": {"namespace": "other"}})),
         none(),
-        "spec.source.pvc.namespace: ",
-    );
-    case(
-        with_source(json!({"snapshot": {"namespace": "other", "name": "a"}})),
-        none(),
-        "spec.source.snapshot.namespace: ",
+        "spec.source.pvc.name: ",
     );
     case(
         with_source(json!({"snapshot": {}})),

@@ -29,8 +29,9 @@ impl Controller {
         };
         let vm = observed.vm.as_ref();
         let outcome = async {
-            self.authorize(vm, &one.name, template).await?;
-            self.send_data_volume(vm, &one.name, template).await
+            let copied = self.authorize(vm, &one.name, template).await?;
+            let body = body(vm, &one.name, template, copied.as_ref());
+            self.send_data_volume(vm, &one.name, &body).await
         };
         match outcome.await {
             Ok(true) => {
@@ -60,12 +61,12 @@ impl Controller {
         &self,
         vm: &Vm,
         name: &str,
-        template: &Value,
+        body: &Value,
     ) -> Result<bool, DataVolumeError> {
         let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
         let api = Api::<DataVolume>::namespaced(self.client.clone(), namespace);
         let key = Key::new(namespace, name);
-        match create(&api, MANAGER, &key, &body(vm, name, template)).await {
+        match create(&api, MANAGER, &key, body).await {
             Ok(_) => Ok(true),
             Err(WriteError::AlreadyExists { .. }) => Ok(false),
             Err(source) => Err(DataVolumeError::Create {

@@ -6,6 +6,7 @@ use reconcile::Key;
 use serde_json::Value;
 
 use super::DataVolumeError;
+use crate::data_source::Target;
 use crate::permission::{self, Account, DEFAULT_ACCOUNT};
 use crate::vm::Controller;
 use crate::vm::view::Vm;
@@ -13,69 +14,98 @@ use crate::vm::view::Vm;
 /// The longest chain of data sources.
 const MOST_SOURCES: usize = 2;
 
+/// What is copied, and the namespaces through which it was found.
+struct Copied {
+    target: Target,
+    namespaces: Vec<String>,
+}
+
 impl Controller {
-    /// Fails unless the service account of the VM may copy the source of the template.
+    /// Fails unless the service account of the VM may copy the source of the template; returns a source in another
+    /// namespace.
     pub(super) async fn authorize(
         &self,
         vm: &Vm,
         name: &str,
         template: &Value,
-    ) -> Result<(), DataVolumeError> {
+    ) -> Result<Option<Target>, DataVolumeError> {
         let own = vm.metadata.namespace.as_deref().unwrap_or_default();
-        let source = self.source_namespace(own, name, template).await?;
-        let Some(namespace) = source.filter(|namespace| namespace != own) else {
-            return Ok(());
+        let source = self.source(own, name, template).await?;
+        let Some(source) = source else {
+            return Ok(None);
         };
         let account = Account {
             namespace: own,
             name: account(vm),
         };
-        let allowed = permission::may_copy(&self.client, account, &namespace).await;
-        let allowed = allowed.map_err(|source| DataVolumeError::Source {
-            name: name.to_owned(),
-            source: Box::new(source),
-        })?;
-        if allowed {
-            return Ok(());
+        for namespace in source.namespaces.iter().filter(|one| *one != own) {
+            let allowed = permission::may_copy(&self.client, account, namespace).await;
+            let allowed = allowed.map_err(|source| DataVolumeError::Source {
+                name: name.to_owned(),
+                source: Box::new(source),
+            })?;
+            if !allowed {
+                return Err(DataVolumeError::Unauthorized {
+                    account: account.user(),
+                    namespace: namespace.clone(),
+                });
+            }
         }
-        let account = account.user();
-        Err(DataVolumeError::Unauthorized { account, namespace })
+        Ok(Some(source.target).filter(|target| target.key().namespace != own))
     }
 
-    /// The namespace of the claim or snapshot that is copied, if the source is one.
-    async fn source_namespace(
+    /// The claim or snapshot that is copied, if the source is one.
+    async fn source(
         &self,
         own: &str,
         name: &str,
         template: &Value,
-    ) -> Result<Option<String>, DataVolumeError> {
-        let of = |source: &Value, default: &str| {
+    ) -> Result<Option<Copied>, DataVolumeError> {
+        let of = |source: &Value| {
             let given = source["namespace"].as_str().filter(|it| !it.is_empty());
-            given.unwrap_or(default).to_owned()
+            let namespace = given.unwrap_or(own);
+            Key::new(namespace, source["name"].as_str().unwrap_or_default())
         };
         let spec = &template["spec"];
-        for kind in ["pvc", "snapshot"] {
+        for (kind, target) in [
+            ("pvc", Target::Claim as fn(Key) -> Target),
+            ("snapshot", Target::Snapshot as fn(Key) -> Target),
+        ] {
             if let Some(source) = spec["source"].get(kind).filter(|it| it.is_object()) {
-                return Ok(Some(of(source, own)));
+                let at = of(source);
+                return Ok(Some(Copied {
+                    namespaces: vec![at.namespace.clone()],
+                    target: target(at),
+                }));
             }
         }
         let Some(wanted) = spec.get("sourceRef").filter(|it| it.is_object()) else {
             return Ok(None);
         };
-        let wanted_name = wanted["name"].as_str().unwrap_or_default();
-        let mut at = Key::new(of(wanted, own), wanted_name);
+        let mut at = of(wanted);
+        let mut namespaces = vec![at.namespace.clone()];
         for _ in 0..MOST_SOURCES {
             let source = self.data_source(name, &at).await?;
-            let copied = source.pvc.map(|claim| claim.namespace);
-            let copied = copied.or_else(|| source.snapshot.map(|one| one.namespace));
-            if let Some(namespace) = copied {
+            let key = |namespace: &str, name: &str| {
                 let given = Some(namespace).filter(|it| !it.is_empty());
-                return Ok(Some(given.unwrap_or_else(|| at.namespace.clone())));
+                Key::new(given.unwrap_or(&at.namespace), name)
+            };
+            let copied = source
+                .pvc
+                .map(|it| Target::Claim(key(&it.namespace, &it.name)));
+            let copied = copied.or_else(|| {
+                let it = source.snapshot?;
+                Some(Target::Snapshot(key(&it.namespace, &it.name)))
+            });
+            if let Some(target) = copied {
+                namespaces.push(target.key().namespace.clone());
+                return Ok(Some(Copied { namespaces, target }));
             }
             let Some(next) = source.data_source else {
                 break;
             };
-            at = Key::new(&next.namespace, &next.name);
+            at = key(&next.namespace, &next.name);
+            namespaces.push(at.namespace.clone());
         }
         // The source does not exist yet, so access to it cannot be checked.
         Err(DataVolumeError::NoSource {

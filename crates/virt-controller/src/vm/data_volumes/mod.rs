@@ -24,6 +24,8 @@ use super::observe::Observed;
 use super::plan::Step;
 use super::strategy::Decision;
 use super::template;
+use crate::data_source::Target;
+use crate::data_volume::permit;
 use crate::view::DataVolume;
 use crate::vm::view::Vm;
 
@@ -167,8 +169,8 @@ pub(super) fn source_claim(template: &Value, namespace: &str) -> Option<Key> {
     ))
 }
 
-/// The data volume to create from a template.
-pub(super) fn body(vm: &Vm, name: &str, template: &Value) -> Value {
+/// The data volume to create from a template. `permitted` is the source in another namespace that it may copy.
+pub(super) fn body(vm: &Vm, name: &str, template: &Value, permitted: Option<&Target>) -> Value {
     let copied = |member: &str| {
         let found = template["metadata"].get(member);
         let found = found.filter(|members| members.is_object());
@@ -178,6 +180,13 @@ pub(super) fn body(vm: &Vm, name: &str, template: &Value) -> Value {
     marks[labels::CREATED_BY] = json!(vm.metadata.uid);
     if notes[annotations::CDI_ALLOW_CLAIM_ADOPTION].is_null() {
         notes[annotations::CDI_ALLOW_CLAIM_ADOPTION] = "true".into();
+    }
+    // One in the template proves nothing.
+    if let Some(notes) = notes.as_object_mut() {
+        notes.remove(annotations::COPY_PERMITTED);
+    }
+    if let Some(permitted) = permitted {
+        notes[annotations::COPY_PERMITTED] = permit(permitted).into();
     }
     let mut spec = template.get("spec").cloned().unwrap_or_else(|| json!({}));
     let class = vm.spec.template.pointer("/spec/priorityClassName");

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use reconcile::Key;
 use serde_json::json;
 
 use super::super::data_volumes::{self, Templated};
 use super::super::plan::{Step, plan};
 use super::super::status::{self, Done};
 use super::{observe, set, vm};
+use crate::data_source::Target;
 use crate::view::DataVolume;
 use crate::vm::view::Vm;
 
@@ -156,7 +158,8 @@ fn vm_that_runs_once_is_set_to_start_while_it_waits_for_data() {
 fn data_volume_is_its_template_with_owner_and_labels() {
     let template = json!({
         "metadata": {"name": "x", "labels": {"kubevirt.io/created-by": "forged", "a": "b"},
-                     "annotations": {"cdi.kubevirt.io/allowClaimAdoption": "false"}},
+                     "annotations": {"cdi.kubevirt.io/allowClaimAdoption": "false",
+                                     "ferrovirt.io/copy-permitted": "pvc/other/a"}},
         "spec": {"source": {"blank": {}}, "brandNew": 1},
         "status": {},
     });
@@ -166,5 +169,9 @@ fn data_volume_is_its_template_with_owner_and_labels() {
         json!("high"),
     );
     let owner: Vm = serde_json::from_value(owner).unwrap();
-    insta::assert_json_snapshot!(data_volumes::body(&owner, "x", &template));
+    let copied = Target::Claim(Key::new("images", "fedora"));
+    let permitted = data_volumes::body(&owner, "x", &template, Some(&copied));
+    let note = &permitted["metadata"]["annotations"]["ferrovirt.io/copy-permitted"];
+    assert_eq!(note, "pvc/images/fedora");
+    insta::assert_json_snapshot!(data_volumes::body(&owner, "x", &template, None));
 }

@@ -84,6 +84,7 @@ transcripts! {
     reports
     uploads
     exports
+    backups
     memory_dumps
     guestfs
 }

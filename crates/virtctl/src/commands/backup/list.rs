@@ -1,0 +1,200 @@
+//! `backup list`.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    cli::List,
+    state::{directory, state},
+};
+use crate::{
+    connect::Cluster,
+    objects::{self, text},
+    printer::Printer,
+};
+
+/// A backup for people and programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    namespace: String,
+    name: String,
+    /// The VM; `None` if it is that of a tracker that is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vm: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tracker: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    type_: Option<String>,
+    state: &'static str,
+    message: String,
+    pvc: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directory: Option<String>,
+    created: String,
+}
+
+pub(super) async fn list(cluster: &Cluster, printer: Printer, flags: &List) -> Result<()> {
+    let path = |kind: objects::Kind| {
+        if flags.all_namespaces {
+            kind.everywhere()
+        } else {
+            kind.all(&cluster.namespace)
+        }
+    };
+    let backups = objects::list(cluster, &path(objects::BACKUP)).await?;
+    let by_tracker =
+        |one: &Value| text(one, "/spec/source/kind") == Some("VirtualMachineBackupTracker");
+    let trackers = if backups.iter().any(by_tracker) {
+        objects::list(cluster, &path(objects::BACKUP_TRACKER)).await?
+    } else {
+        Vec::new()
+    };
+    let mut rows = rows(&backups, &trackers);
+    if let Some(vm) = &flags.vm {
+        rows.retain(|row| row.vm.as_ref() == Some(vm));
+    }
+    match flags.output {
+        Some(output) => {
+            let rows = serde_json::to_value(&rows).context("write the list")?;
+            printer.object(output.into(), &rows)
+        }
+        None if rows.is_empty() => {
+            printer.line("There is no backup.");
+            Ok(())
+        }
+        None => {
+            printer.line(&table(&rows, flags.all_namespaces));
+            Ok(())
+        }
+    }
+}
+
+/// The oldest first.
+fn rows(backups: &[Value], trackers: &[Value]) -> Vec<Row> {
+    let field = |one: &Value, pointer: &str| text(one, pointer).unwrap_or_default().to_owned();
+    let key = |one: &Value, name: &str| (field(one, "/metadata/namespace"), field(one, name));
+    let vms: BTreeMap<_, _> = trackers
+        .iter()
+        .map(|one| (key(one, "/metadata/name"), field(one, "/spec/source/name")))
+        .collect();
+    let row = |one: &Value| {
+        let source = field(one, "/spec/source/name");
+        let is_vm = text(one, "/spec/source/kind") == Some("VirtualMachine");
+        let vm = if is_vm {
+            Some(source.clone())
+        } else {
+            vms.get(&key(one, "/spec/source/name")).cloned()
+        };
+        let state = state(one);
+        Row {
+            namespace: field(one, "/metadata/namespace"),
+            name: field(one, "/metadata/name"),
+            vm,
+            tracker: Some(source).filter(|_| !is_vm),
+            type_: text(one, "/status/type").map(str::to_owned),
+            state: state.word(),
+            message: state.message().to_owned(),
+            pvc: field(one, "/spec/pvcName"),
+            directory: directory(&state).map(str::to_owned),
+            created: field(one, "/metadata/creationTimestamp"),
+        }
+    };
+    let mut rows: Vec<Row> = backups.iter().map(row).collect();
+    rows.sort_by(|a, b| {
+        (&a.namespace, &a.created, &a.name).cmp(&(&b.namespace, &b.created, &b.name))
+    });
+    rows
+}
+
+fn table(rows: &[Row], with_namespace: bool) -> String {
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let mut lines = vec![
+        [
+            "NAMESPACE",
+            "NAME",
+            "VM",
+            "TRACKER",
+            "TYPE",
+            "STATE",
+            "CLAIM",
+            "DIRECTORY",
+            "CREATED",
+        ]
+        .map(str::to_owned),
+    ];
+    lines.extend(rows.iter().map(|row| {
+        [
+            row.namespace.clone(),
+            row.name.clone(),
+            or_dash(&row.vm),
+            or_dash(&row.tracker),
+            or_dash(&row.type_),
+            row.state.to_owned(),
+            row.pvc.clone(),
+            or_dash(&row.directory),
+            row.created.clone(),
+        ]
+    }));
+    let first = usize::from(!with_namespace);
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let line = |line: &[String; 9]| {
+        let cells = line.iter().enumerate().skip(first);
+        let cells: Vec<String> = cells
+            .map(|(column, cell)| format!("{cell:<0$}", width(column)))
+            .collect();
+        cells.join("   ").trim_end().to_owned()
+    };
+    let mut text: Vec<String> = lines.iter().map(line).collect();
+    let failed = rows.iter().filter(|row| row.state == "Failed");
+    text.extend(failed.map(|row| format!("{}: {}", row.name, row.message)));
+    text.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn backup(name: &str, (kind, source): (&str, &str), status: Value) -> Value {
+        json!({
+            "metadata": {"name": name, "namespace": "n", "creationTimestamp": format!("2026-11-2{name}")},
+            "spec": {"source": {"kind": kind, "name": source}, "pvcName": "c"}, "status": status,
+        })
+    }
+
+    #[test]
+    fn list_has_the_vm_of_a_tracker_and_the_reason_of_a_failure() {
+        let complete = json!({"type": "Full", "conditions": [
+            {"type": "Complete", "status": "True", "message": "claim c, directory d-1 (files: 1)"}]});
+        let failed = json!({"conditions": [
+            {"type": "Failed", "status": "True", "message": "the claim is full"}]});
+        let tracked = "VirtualMachineBackupTracker";
+        let backups = [
+            backup("3", (tracked, "gone"), Value::Null),
+            backup("2", (tracked, "t"), failed),
+            backup("1", ("VirtualMachine", "a"), complete),
+        ];
+        let trackers = [json!({"metadata": {"name": "t", "namespace": "n"},
+                               "spec": {"source": {"name": "b"}}})];
+        let rows = rows(&backups, &trackers);
+        let expected = "NAME VM TRACKER TYPE STATE CLAIM DIRECTORY CREATED\n\
+                        1 a - Full Complete c d-1 2026-11-21\n\
+                        2 b t - Failed c - 2026-11-22\n\
+                        3 - gone - Pending c - 2026-11-23\n\
+                        2: the claim is full";
+        let table = table(&rows, false);
+        let squeezed: Vec<String> = table
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(squeezed.join("\n"), expected);
+    }
+}
