@@ -55,13 +55,14 @@ fn content() -> Vec<u8> {
     disk
 }
 
-fn migrate(moved: &[&str]) -> Request {
+fn migrate(moved: &[&str], parallel_connections: u8) -> Request {
     let disks: Vec<String> = moved.iter().map(|disk| (*disk).to_owned()).collect();
     Request::Migrate(Box::new(MigrationPlan {
         id: ID.to_owned(),
         copied_disks: disks.clone(),
         moved_disks: disks,
         is_within_node: true,
+        parallel_connections,
         ..MigrationPlan::default()
     }))
 }
@@ -77,8 +78,8 @@ fn on_claim(mut plan: GuestPlan, is_new: bool) -> GuestPlan {
 // The proxies run while the test waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disk_is_copied_to_another_file_byte_for_byte() {
-    // The length of the other file before: empty, as long, and longer.
-    for before in [0, BYTES, BYTES + 4096] {
+    // The length of the other file before: empty, as long, and longer; and connections of the memory.
+    for (before, connections) in [(0, 0), (BYTES, 4), (BYTES + 4096, 0)] {
         let source = pod();
         let target = pod();
         let (from, old_file) = file(&source, "claims/old");
@@ -93,7 +94,7 @@ async fn disk_is_copied_to_another_file_byte_for_byte() {
         let mut new = Handler::connect(&target);
         new.done(receive(&on_claim(plan_on(&to), true))).await;
         let _proxies = connect(&source, &target);
-        old.done(migrate(&["vda"])).await;
+        old.done(migrate(&["vda"], connections)).await;
         old.reports(DomainState::Stopped(StopReason::Migrated))
             .await;
         assert_eq!(ends(&mut new).await, MigrationStage::Done, "{before}");
@@ -133,7 +134,7 @@ async fn new_pod_refuses_a_guest_whose_disks_are_not_those_that_it_was_made_for(
         let mut new = Handler::connect(&target);
         new.done(receive(&on_claim(plan_on(&to), is_new))).await;
         let _proxies = connect(&source, &target);
-        old.done(migrate(moved)).await;
+        old.done(migrate(moved, 0)).await;
         let stage = ends(&mut old).await;
         let MigrationStage::Failed(message) = stage else {
             panic!("{stage:?}")
