@@ -13,6 +13,7 @@ use kubevirt_api::vmi_status::{
 use model::{Guest as Parsed, Target};
 use reasons::Reason;
 
+use super::data_volumes::other_owner;
 use super::observe::Observed;
 use super::suspend;
 use crate::view::{Claim, DataVolume};
@@ -113,6 +114,13 @@ pub(super) fn problem(
         if is_doubled || present.values().any(|claim| claim == new) {
             return Some(format!(
                 "volume {volume}: another volume of the guest has claim {new}"
+            ));
+        }
+        // The copy would overwrite its disk.
+        let there = data_volume(observed, new);
+        if let Some(owner) = there.and_then(|there| other_owner(&observed.vm, there)) {
+            return Some(format!(
+                "volume {volume}: data volume {new} belongs to virtualmachine {owner}"
             ));
         }
         let [old, new_facts] = [source(vmi, volume, ""), destination(observed, new)];

@@ -284,6 +284,24 @@ fn volumes_that_cannot_move_need_a_restart() {
 }
 
 #[test]
+fn disk_of_another_vm_is_not_overwritten() {
+    for (owner, is_refused) in [("other", true), ("vm-uid", false)] {
+        let mut seen = observed(wanted("new", None), Some(guest()));
+        let there = json!({"metadata": {"name": "new", "ownerReferences": [
+            {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "b", "uid": owner,
+                "controller": true}]}, "spec": {}, "status": {"phase": "Succeeded"}});
+        seen.data_volumes = vec![Arc::new(serde_json::from_value(there).unwrap())];
+        let found = moves_of(&seen);
+        let refused = found.refused.unwrap_or_default();
+        assert_eq!(
+            refused.contains("data volume new belongs to virtualmachine b"),
+            is_refused,
+            "{refused}"
+        );
+    }
+}
+
+#[test]
 fn move_waits_for_guest_and_claims() {
     let mut moving = guest();
     moving["status"]["migrationState"] = json!({"migrationUid": "other"});
