@@ -123,7 +123,7 @@ mod tests {
     fn list_ends_of_a_guest_without_volumes() {
         let over = json!({"migrationUid": "m", "completed": true});
         let mut forged = whole(over);
-        forged["spec"]["volumes"] = Value::Null;
+        forged["spec"].as_object_mut().unwrap().remove("volumes");
         let patch = patch(&forged).unwrap();
         assert_eq!(patch["status"]["migratedVolumes"], Value::Null);
     }
