@@ -78,27 +78,28 @@ pub(crate) fn change_waits(observed: &Observed) -> Vec<Finding> {
     let changes = [
         (Type::HotVCPUChange, "processors"),
         (Type::HotMemoryChange, "memory"),
+        (Type::VolumesChange, "claims for its volumes"),
     ];
     let pending = changes.into_iter().filter(|(kind, _)| {
         let shown = observed.condition(kind);
         shown.is_some_and(|one| one.status() == conditions::TRUE)
     });
-    let (how, next) = way_of_change(observed);
     let found = pending.map(|(kind, what)| {
+        let (how, next) = way_of_change(observed, kind == Type::VolumesChange);
         Finding::new(format!("The VM has other {what} now. {how}"))
             .evidence(
                 observed.vmi_object(),
                 format!("status.conditions[{}]", kind.as_str()),
                 conditions::TRUE,
             )
-            .next(next.clone())
+            .next(next)
     });
     found.collect()
 }
 
 /// How the guest gets the change, and the next command.
-fn way_of_change(observed: &Observed) -> (String, String) {
-    if has_room(observed) {
+fn way_of_change(observed: &Observed, is_of_volumes: bool) -> (String, String) {
+    if has_room(observed) && !is_of_volumes {
         let how =
             "The pod of the guest has room for it: virt-handler of the node makes the change there";
         let next = observed.kubectl(&format!("describe vmi {}", observed.name));

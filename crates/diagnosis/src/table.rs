@@ -98,7 +98,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("migration-lost-guest", Broken, "a failed migration lost the guest", ending::postcopy_failed).explains(&[R::PostcopyFailed]),
     Rule::new("shutdown-forced", Broken, "the guest did not shut down and was switched off", ending::shutdown_forced).explains(&[R::ShutdownForced]),
     // The VM.
-    Rule::new("manual-recovery", Broken, "the VM needs manual recovery", vm::manual_recovery),
+    Rule::new("manual-recovery", Broken, "the VM needs manual recovery", vm::manual_recovery).explains(&[R::ManualRecoveryRequired]),
     Rule::new("crash-loop", Broken, "the guest ended repeatedly before it ran", vm::crash_loop),
     Rule::new("guest-failed", Broken, "the guest failed", vmi::failed),
     Rule::new("not-ready", Broken, "the guest runs and is not ready", vmi::not_ready),

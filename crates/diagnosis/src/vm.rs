@@ -57,16 +57,16 @@ pub(crate) fn manual_recovery(observed: &Observed) -> Vec<Finding> {
     let Some(condition) = observed.vm_condition("ManualRecoveryRequired") else {
         return Vec::new();
     };
-    let sentence =
-        "A volume migration stopped half-way; the volumes of the VM need manual recovery.";
+    let sentence = "The guest ended while its volumes were copied to other claims, which may be incomplete; it does not start on them.";
     vec![
         Finding::new(sentence)
+            .because(Reason::ManualRecoveryRequired)
             .evidence(
                 observed.vm_object(),
                 "status.conditions[ManualRecoveryRequired]",
                 condition.message(),
             )
-            .next(observed.kubectl(&format!("describe vm {}", observed.name))),
+            .next(observed.kubectl(&format!("edit vm {}", observed.name))),
     ]
 }
 

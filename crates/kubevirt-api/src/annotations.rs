@@ -17,6 +17,11 @@ pub const CLAIMS: &str = "ferrovirt.io/claims";
 /// On launcher pods that a guest moves to: the processors and the memory that the pod was made for, as
 /// `vcpus=COUNT,memory=BYTES`.
 pub const GUEST_SIZE: &str = "ferrovirt.io/guest-size";
+/// On launcher pods that a guest moves to: the volumes that leave their claims by the move; value: JSON object of the
+/// former and the new claim, by volume name.
+pub const MIGRATED_VOLUMES: &str = "ferrovirt.io/migrated-volumes";
+/// On VMIs: UID of the migration that carries the volumes of `status.migratedVolumes`.
+pub const VOLUMES_CARRIED_BY: &str = "ferrovirt.io/volumes-carried-by";
 /// On launcher pods: the networks whose devices a sidecar of a network binding reads; value: JSON list of names.
 pub const DEVICE_NETWORKS: &str = "ferrovirt.io/device-networks";
 /// On launcher pods: how the network bindings of the guest were registered when the pod was created; value: JSON object

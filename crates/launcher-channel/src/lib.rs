@@ -43,9 +43,9 @@ pub use migration::{
     MigrationReport, MigrationSocket, MigrationStage,
 };
 pub use plan::{
-    Backing, Credential, DhcpBoot, DhcpServer, DiskAccess, DownwardMetrics, FileServer, FileSource,
-    ForwardedPorts, GuestPlan, HookSidecar, Hooks, HotDisk, HotDiskKind, Ipv6Router, Ipv6Server,
-    PasstServer, PortRange, Prepare, PrivateOption, Route, SeedFile,
+    Backing, ClaimDisk, Credential, DhcpBoot, DhcpServer, DiskAccess, DownwardMetrics, FileServer,
+    FileSource, ForwardedPorts, GuestPlan, HookSidecar, Hooks, HotDisk, HotDiskKind, Ipv6Router,
+    Ipv6Server, PasstServer, PortRange, Prepare, PrivateOption, Route, SeedFile,
 };
 pub use size::{GuestSize, MemoryPlan, ResizePlan};
 

@@ -17,6 +17,8 @@ pub struct MigrationPlan {
     pub bandwidth_mib: Option<u64>,
     /// The disks that the pods do not share, by their names in the guest; they are copied, too.
     pub copied_disks: Vec<String>,
+    /// Those of them that are on other claims in the new pod, whose files and devices may differ in kind and length.
+    pub moved_disks: Vec<String>,
     /// Both pods are on the same node, so all others of its files are shared by one kernel.
     pub is_within_node: bool,
     /// The copy is made such that it can be switched to post-copy, if the other pod can do that.

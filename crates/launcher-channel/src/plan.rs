@@ -57,8 +57,21 @@ pub struct GuestPlan {
     /// used at most once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<String>,
+    /// Of a pod that a guest moves to: the disks that are on claims. Empty if the handler is of an earlier version.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claim_disks: Vec<ClaimDisk>,
     /// Grace period of a shutdown that the end of the pod (SIGTERM) triggers.
     pub grace_seconds: u64,
+}
+
+/// A disk on a claim, in a pod that a guest moves to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimDisk {
+    /// The device name in the guest.
+    pub target: String,
+    /// It is another claim than in the pod that the guest leaves: it has to be copied. Otherwise it must not be.
+    pub is_new: bool,
 }
 
 /// The hook sidecars of a guest, and what each of them gets.

@@ -124,6 +124,8 @@ fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, 
         annotations::NETWORK_BINDINGS,
         annotations::GUEST_MAC,
         annotations::NETWORK_INFO,
+        annotations::MIGRATED_VOLUMES,
+        annotations::VOLUMES_CARRIED_BY,
     ] {
         all.remove(bookkeeping);
     }

@@ -3,13 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodAntiAffinity};
+use k8s_openapi::api::core::v1::{EnvVar, Pod, PodAffinityTerm, PodAntiAffinity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kubevirt_api::quantity::Amount;
 use kubevirt_api::{VirtualMachineInstance, annotations, labels};
 use model::{GuestSize, Topology};
 
-use crate::{PodError, Settings, Surroundings, metadata, pod::pod, probes, scheduling::HOST_NAME};
+use crate::{
+    CONTAINER, PodError, Settings, Surroundings, metadata, pod::pod, probes, scheduling::HOST_NAME,
+};
+
+/// Variable of the launcher: the number of volumes that are on other claims in its pod.
+const MOVED_VOLUMES: &str = "VIRT_LAUNCHER_MOVED_VOLUMES";
 
 /// The migration that a target pod is for.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +43,10 @@ pub fn target_pod(
     surroundings: &Surroundings,
     migration: &Migration<'_>,
 ) -> Result<Pod, PodError> {
-    let vmi = &as_it_is(vmi);
+    let mut vmi = as_it_is(vmi);
+    let moves = model::volume_moves(&vmi);
+    model::put_on_new_claims(&mut vmi.spec.volumes, &moves);
+    let vmi = &vmi;
     let mut pod = pod(vmi, settings, surroundings)?;
     pod.metadata.name = Some(target_pod_name(vmi, migration.uid));
     pod.metadata.labels.get_or_insert_default().insert(
@@ -54,6 +62,10 @@ pub fn target_pod(
         annotations::GUEST_SIZE.to_owned(),
         GuestSize::wanted(vmi).to_string(),
     );
+    annotated.insert(
+        annotations::MIGRATED_VOLUMES.to_owned(),
+        model::pod_annotation(&moves),
+    );
     if let Some(spec) = &mut pod.spec {
         let own = spec.node_selector.take().unwrap_or_default();
         let mut selector = migration.added_node_selector.clone();
@@ -61,6 +73,18 @@ pub fn target_pod(
         let cpu = migration.cpu_labels.iter();
         selector.extend(cpu.map(|label| (label.clone(), "true".to_owned())));
         spec.containers.iter_mut().for_each(probes::await_guest);
+        if !moves.is_empty() {
+            // The launcher takes no guest if virt-handler of the node is too old to have its disks copied.
+            let mut all = spec.containers.iter_mut();
+            let compute = all.find(|container| container.name == CONTAINER);
+            compute.into_iter().for_each(|container| {
+                container.env.get_or_insert_default().push(EnvVar {
+                    name: MOVED_VOLUMES.to_owned(),
+                    value: Some(moves.len().to_string()),
+                    ..EnvVar::default()
+                });
+            });
+        }
         match migration.destination {
             Destination::SameNode(node) => {
                 // A wish for another node is not overridden: no node takes the pod then.
@@ -253,6 +277,58 @@ mod tests {
             let (size, requested) = size(sockets, memory, status);
             assert_eq!(size, expected, "{sockets} {memory}");
             assert!(requested >= at_least, "{sockets} {memory}: {requested} GiB");
+        }
+    }
+
+    #[test]
+    fn target_pod_has_the_claims_that_volumes_move_to() {
+        let settings = Settings::defaults("launcher:1", Acceleration::Emulation);
+        let migration = Migration {
+            name: "m",
+            uid: "77aa",
+            added_node_selector: &BTreeMap::new(),
+            cpu_labels: &[],
+            destination: Destination::OtherNode,
+        };
+        let claim = |name: &str| {
+            let claim = serde_json::from_value(json!({"metadata": {"name": name, "uid": name}}));
+            (
+                name.to_owned(),
+                crate::Claim::of(&claim.expect("is a claim")),
+            )
+        };
+        let around = Surroundings {
+            claims: [claim("old"), claim("new")].into(),
+            ..Surroundings::default()
+        };
+        for (wanted, expected, made_for) in [
+            ("True", "new", r#"{"root":["old","new"]}"#),
+            ("False", "old", "{}"),
+        ] {
+            let vmi = serde_json::from_value(json!({
+                "metadata": {"name": "a", "namespace": "n", "uid": "1b5c"},
+                "spec": {
+                    "domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
+                        "memory": {"guest": "64Mi"}},
+                    "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "old"}}],
+                },
+                "status": {
+                    "phase": "Running", "conditions": [{"type": "VolumesChange", "status": wanted}],
+                    "migratedVolumes": [{"volumeName": "root", "sourcePVCInfo": {"claimName": "old"},
+                        "destinationPVCInfo": {"claimName": "new"}}],
+                },
+            }))
+            .expect("is a VMI");
+            let pod = target_pod(&vmi, &settings, &around, &migration).expect("renders");
+            let annotated = pod.metadata.annotations.expect("has annotations");
+            assert_eq!(annotated["ferrovirt.io/migrated-volumes"], made_for);
+            let text = json!(pod.spec).to_string();
+            assert!(
+                text.contains(&format!(r#""claimName":"{expected}""#)),
+                "{text}"
+            );
+            let is_told = text.contains("VIRT_LAUNCHER_MOVED_VOLUMES");
+            assert_eq!(is_told, expected == "new", "{text}");
         }
     }
 

@@ -34,6 +34,7 @@ mod pci_address;
 mod resources;
 mod size;
 mod volume;
+mod volume_migration;
 
 pub use allocated_devices::{
     AllocatedDevices, DeviceAddress, InvalidAllocation, MediatedUuid, UsbAddress,
@@ -74,4 +75,8 @@ pub use volume::{
     Claim, CloudInit, CloudInitFormat, FILES_LABEL, Files, HostDisk, HostFile, HostFileCreation,
     HostPathError, Reference, Referenced, SAVED_STATE_VOLUME, SAVING_VOLUME, SeedData, SeedPart,
     Storage, Volume, VolumeSource,
+};
+pub use volume_migration::{
+    VolumeMove, VolumeMoves, carried_volumes, moves_in, moves_of_pod, pod_annotation,
+    put_on_new_claims, volume_moves, volumes_arrived,
 };

@@ -235,6 +235,15 @@ reasons! {
         OnlyWithinNode: NotNeeded,
             "The guest can migrate, but only to another pod of its node.",
             "";
+        SuccessfulVolumeMigration: NotNeeded,
+            "The guest has moved to other claims, with the contents of its volumes.",
+            "The former claims may be deleted.";
+        VolumesChangeCancellation: NotNeeded,
+            "The move of volumes to other claims was taken back; the guest keeps its claims.",
+            "";
+        ManualRecoveryRequired: NeedsChange,
+            "The guest ended while its volumes were copied to other claims, which may be incomplete.",
+            "Name the former claims in the template, or verify the new ones and set `updateVolumesStrategy: Replacement`.";
         DisksNotLiveMigratable: NeedsChange,
             "A disk is not on shared storage.",
             "Use claims with access mode ReadWriteMany.";

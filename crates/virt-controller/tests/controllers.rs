@@ -65,6 +65,8 @@ mod suspends;
 mod template_requests;
 #[path = "controllers/uploads.rs"]
 mod uploads;
+#[path = "controllers/volume_moves.rs"]
+mod volume_moves;
 #[path = "controllers/workload_updates.rs"]
 mod workload_updates;
 

@@ -19,12 +19,13 @@ use domain_xml::{
 use host_net::{LinkKind, NetError, NetworkNamespace};
 use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{
-    VirtualMachineInstance, cluster_config::KubeVirtConfiguration, vmi_status::VolumeStatus,
+    VirtualMachineInstance, annotations, cluster_config::KubeVirtConfiguration,
+    vmi_status::VolumeStatus,
 };
-use launcher_channel::{Credential, GuestPlan};
+use launcher_channel::{ClaimDisk, Credential, GuestPlan};
 use model::{
-    Binding, BindingPlugin, BindingPlugins, LinkState, Propagation, SAVED_STATE_VOLUME, Supported,
-    VolumeSource, paths,
+    Binding, BindingPlugin, BindingPlugins, LinkState, Propagation, SAVED_STATE_VOLUME, Storage,
+    Supported, VolumeSource, paths,
 };
 use net_plan::{Observed, PodInterface};
 use rustix::fs::{Mode, OFlags};
@@ -139,6 +140,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     };
     let bound = network.bound_interfaces();
     let bound_interfaces = bound.map(ToOwned::to_owned).collect();
+    let targets = domain_xml::disk_targets(&input)?;
     let plan = GuestPlan {
         vmi_uid: uid,
         domain_name: guest.domain_name(),
@@ -158,9 +160,10 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         hooks: hooks::of(vmi, pod),
         refreshed_links,
         restore: restored_from(&guest),
+        claim_disks: claim_disks(&guest, pod, &targets)?,
         grace_seconds: u64::try_from(grace_seconds(vmi)).unwrap_or(0),
     };
-    let volumes = volume_statuses(&guest, &claims, domain_xml::disk_targets(&input)?);
+    let volumes = volume_statuses(&guest, &claims, targets);
     Ok(Prepared {
         plan,
         status: PreparedStatus {
@@ -198,6 +201,29 @@ fn volume_statuses(
             ..VolumeStatus::default()
         })
         .collect()
+}
+
+/// The disks on claims of a pod that a guest moves to.
+fn claim_disks(
+    guest: &Supported<'_>,
+    pod: &Pod,
+    targets: &[(String, String)],
+) -> Result<Vec<ClaimDisk>, PrepareError> {
+    let annotated = pod.metadata.annotations.as_ref();
+    let Some(moves) = annotated.and_then(|all| all.get(annotations::MIGRATED_VOLUMES)) else {
+        return Ok(Vec::new());
+    };
+    // Without them a disk would count as shared that has to be copied.
+    let moves = model::moves_of_pod(moves).ok_or(PrepareError::MalformedMoves)?;
+    let of_claims = targets.iter().filter_map(|(volume, target)| {
+        let source = guest.volume(volume)?.source;
+        let is_on_claim = matches!(source.storage(), Storage::Claim(_));
+        is_on_claim.then(|| ClaimDisk {
+            target: target.clone(),
+            is_new: moves.contains_key(volume),
+        })
+    });
+    Ok(of_claims.collect())
 }
 
 fn starts_paused(vmi: &VirtualMachineInstance) -> bool {

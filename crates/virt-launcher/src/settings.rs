@@ -13,6 +13,17 @@ const DEBUG_LOGS: &str = "LIBVIRT_DEBUG_LOGS";
 const SHARED_PATHS: &str = "SHARED_FILESYSTEM_PATHS";
 const DEBUG_FILTERS: &str = "3:event 3:rpc 3:remote 3:access 3:util.object 3:util.json 1:*";
 
+/// Variable of the pod.
+const MOVED_VOLUMES: &str = "VIRT_LAUNCHER_MOVED_VOLUMES";
+
+/// The number of volumes for which this pod has other claims than the pod that its guest comes from.
+pub(crate) fn moved_volumes() -> usize {
+    let value = std::env::var(MOVED_VOLUMES).unwrap_or_default();
+    // A number that is not one must not be taken for none.
+    let number = value.parse().unwrap_or(usize::MAX);
+    if value.is_empty() { 0 } else { number }
+}
+
 /// The guest that this pod was created for.
 #[derive(Debug, Clone)]
 pub(crate) struct Guest {

@@ -17,6 +17,7 @@ mod interfaces;
 mod lifecycle;
 mod metrics;
 mod migration;
+mod moved_disks;
 mod post_copy;
 mod probe;
 mod resize;
@@ -74,6 +75,7 @@ fn plan() -> GuestPlan {
         filesystems: Vec::new(),
         passt: Vec::new(),
         refreshed_links: Vec::new(),
+        claim_disks: Vec::new(),
         separate_cpus: Vec::new(),
         metrics: None,
         hooks: None,

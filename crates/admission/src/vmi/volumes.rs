@@ -109,8 +109,11 @@ fn is_permanent(update: &Update<'_>, name: &str) -> bool {
 }
 
 fn is_migrated(update: &Update<'_>, name: &str) -> bool {
-    let status = update.new.status.as_ref();
-    status.is_some_and(|status| {
+    // The write that gives a volume its new claim ends the list.
+    let mut states = [&update.old.status, &update.new.status]
+        .into_iter()
+        .flatten();
+    states.any(|status| {
         let mut volumes = status.migrated_volumes.iter();
         volumes.any(|volume| volume.volume_name == name)
     })

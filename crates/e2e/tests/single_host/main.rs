@@ -30,6 +30,7 @@ mod suspend;
 mod taking_down;
 mod transcripts;
 mod uploads;
+mod volume_moves;
 mod web_console;
 
 type TestNamespace = e2e::TestNamespace<e2e::Host>;

@@ -1,6 +1,9 @@
 //! `restart`: stops a running VM and starts it again.
 
-use kubevirt_api::{subresource_bodies::RestartOptions, vm::VirtualMachineRunStrategy as Strategy};
+use kubevirt_api::{
+    conditions, subresource_bodies::RestartOptions, vm::VirtualMachineRunStrategy as Strategy,
+    vmi_status::VirtualMachineInstanceConditionType,
+};
 use serde_json::json;
 
 use super::{
@@ -43,6 +46,16 @@ impl VmVerb for Restart {
         let vmi = observed
             .vmi
             .ok_or_else(|| Refusal::conflict("VM is not running"))?;
+        let moves = VirtualMachineInstanceConditionType::VolumesChange;
+        let status = vmi.status.as_ref();
+        let moves = status.is_some_and(|status| conditions::is_true(&status.conditions, &moves));
+        // They may have to wait yet: the VM would not start by itself.
+        let of_vm = observed.vm.status.as_ref();
+        let are_to_move = of_vm.is_some_and(|status| status.volume_update_state.is_some());
+        if moves || are_to_move {
+            let message = "VM cannot be restarted while its volumes move to other claims: wait, or take the change back";
+            return Err(Refusal::conflict(message));
+        }
         let mut changes = vec![];
         if force {
             let path = "/spec/terminationGracePeriodSeconds";

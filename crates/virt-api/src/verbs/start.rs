@@ -1,7 +1,10 @@
 //! `start`: starts a VM.
 
 use kubevirt_api::{
-    subresource_bodies::StartOptions, vm::VirtualMachineRunStrategy as Strategy,
+    conditions::{self, Condition as _},
+    subresource_bodies::StartOptions,
+    vm::VirtualMachineRunStrategy as Strategy,
+    vm_status::VirtualMachineConditionType,
     vmi_status::VirtualMachineInstancePhase as Phase,
 };
 use serde_json::json;
@@ -42,6 +45,13 @@ impl VmVerb for Start {
                 .is_some_and(|p| !matches!(p, Phase::Unset | Phase::Unknown))
         {
             return Err(Refusal::conflict("VM is already running"));
+        }
+        let recovery = VirtualMachineConditionType::ManualRecoveryRequired;
+        let status = observed.vm.status.as_ref();
+        let found = status.and_then(|status| conditions::find(&status.conditions, &recovery));
+        if let Some(found) = found.filter(|found| found.status() == conditions::TRUE) {
+            let message = format!("VM requires manual recovery: {}", found.message());
+            return Err(Refusal::conflict(message));
         }
         let start = match body.paused {
             Some(true) => json!({"action": "Start", "data": {"paused": "true"}}),

@@ -139,6 +139,11 @@ fn in_progress(status: &VirtualMachineStatus) -> Option<String> {
             return Some(format!("{what} {name} is in progress: wait for its end"));
         }
     }
+    // The guest could not go on from the state: neither claim would be known to have what it has written.
+    if status.volume_update_state.is_some() {
+        let message = "volumes move to other claims: wait for the end, or take the change back";
+        return Some(message.to_owned());
+    }
     if !status.volume_requests.is_empty() {
         return Some("volumes are being attached or detached: wait for the end".to_owned());
     }
@@ -240,6 +245,11 @@ mod tests {
                 json!({"memoryDumpRequest": {"claimName": "c", "phase": "InProgress"}}),
                 Some(none()),
                 "a memory dump is in progress: wait for its end",
+            ),
+            (
+                json!({"volumeUpdateState": {}}),
+                Some(none()),
+                "volumes move to other claims: wait for the end, or take the change back",
             ),
             (
                 none(),

@@ -1,6 +1,6 @@
 //! The texts of refusals that tools compare.
 
-use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
+use kubevirt_api::{VirtualMachine, VirtualMachineInstance, vm_status::VolumeUpdateState};
 use serde_json::{Value, json};
 
 use super::{
@@ -227,5 +227,46 @@ fn refusals_on_a_vm_have_the_texts_of_kubevirt() {
             (409, text),
             "{strategy}"
         );
+    }
+}
+
+/// Volumes that move to other claims.
+#[test]
+fn vm_is_not_started_or_restarted_between_two_sets_of_claims() {
+    let condition = |kind: &str, status: &str| json!([{"type": kind, "status": status, "message": "root from old to new"}]);
+    for (status, is_refused) in [("True", true), ("False", false)] {
+        let vm = |conditions: Value| -> VirtualMachine {
+            let spec =
+                json!({"runStrategy": "Manual", "template": {"spec": {"domain": {"devices": {}}}}});
+            let vm = json!({"spec": spec, "status": {"conditions": conditions}});
+            serde_json::from_value(vm).unwrap()
+        };
+        let recovering = vm(condition("ManualRecoveryRequired", status));
+        let observed = ObservedVm {
+            vm: &recovering,
+            vmi: None,
+        };
+        let started = Start::decide(&observed, &serde_json::from_value(json!({})).unwrap());
+        assert_eq!(started.is_err(), is_refused, "{status}");
+        let vmi = vmi(json!({
+            "spec": {"domain": {"devices": {}}},
+            "status": {"phase": "Running", "conditions": condition("VolumesChange", status)},
+        }));
+        let observed = ObservedVm {
+            vm: &vm(json!([])),
+            vmi: Some(&vmi),
+        };
+        let restarted = Restart::decide(&observed, &serde_json::from_value(json!({})).unwrap());
+        assert_eq!(restarted.is_err(), is_refused, "{status}");
+        // The VM has recorded a move that has to wait yet.
+        let mut waiting = vm(json!([]));
+        let of_vm = waiting.status.as_mut().unwrap();
+        of_vm.volume_update_state = Some(VolumeUpdateState::default());
+        let observed = ObservedVm {
+            vm: &waiting,
+            ..observed
+        };
+        let restarted = Restart::decide(&observed, &serde_json::from_value(json!({})).unwrap());
+        assert!(restarted.is_err(), "{status}");
     }
 }

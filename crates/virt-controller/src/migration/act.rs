@@ -5,7 +5,7 @@ use std::fmt::Display;
 use kube::Api;
 use kubevirt_api::migration::{MigrationAbortStatus, MigrationMode};
 use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Phase;
-use kubevirt_api::{finalizers, labels};
+use kubevirt_api::{annotations, finalizers, labels};
 use reasons::Reason;
 use reconcile::{EventType, Key, Requeue, WriteError, apply_reported, create, delete, merge};
 use serde_json::{Map, Value, json};
@@ -119,8 +119,15 @@ impl Controller {
             return Ok(());
         };
         let uid = target.metadata.uid.clone().unwrap_or_default();
+        // In the same write: from here on the list of these volumes stays until the migration is over.
+        let carries = !vmi.volume_moves().is_empty();
         let body = json!({
-            "metadata": {"labels": {labels::MIGRATION_TARGET_NODE_NAME: target.node_name}},
+            "metadata": {
+                "labels": {labels::MIGRATION_TARGET_NODE_NAME: target.node_name},
+                "annotations": {
+                    annotations::VOLUMES_CARRIED_BY: carries.then_some(observed.migration.uid()),
+                },
+            },
             "status": {
                 "activePods": {uid: target.node_name},
                 "migrationState": self.state(observed, vmi),

@@ -103,6 +103,10 @@ pub(super) fn plan(observed: &Observed) -> Plan {
 fn handed_over(observed: &Observed, vmi: &Guest, state: &State) -> Plan {
     let migration = observed.migration.as_ref();
     if state.failed == Some(true) {
+        let was_aborted = state.abort_status == Some(MigrationAbortStatus::Succeeded);
+        if was_aborted && vmi.carries_unwanted_volumes(migration.uid()) {
+            return Plan::fail("the change of the volumes was taken back");
+        }
         return Plan::fail(failure(state, migration));
     }
     let has_moved = model::has_moved(&vmi.identity());
@@ -121,7 +125,8 @@ fn handed_over(observed: &Observed, vmi: &Guest, state: &State) -> Plan {
     if state.abort_requested == Some(true) || has_moved || state.completed == Some(true) {
         return plan;
     }
-    if migration.is_deleting() || is_lost(observed) {
+    let is_unwanted = migration.is_deleting() || vmi.carries_unwanted_volumes(migration.uid());
+    if is_unwanted || is_lost(observed) {
         return plan.with(Step::RequestAbort);
     }
     if phase == Phase::Running || migration.phase() != phase {
@@ -184,6 +189,10 @@ fn before_hand_over(observed: &Observed, vmi: &Guest) -> Plan {
     if vmi.status.is_migrating {
         return Plan::fail("virt-handler has not ended another migration of the same guest yet");
     }
+    // The spec of the VMI names claims that the guest has left: soon it does not.
+    if vmi.volumes_arrived() {
+        return Plan::to(migration.phase());
+    }
     match pod_state(observed.target.as_deref()) {
         PodState::Missing if migration.is_waiting() => pending(observed, vmi),
         PodState::Missing | PodState::Terminating => Plan::fail("the target pod was deleted"),
@@ -195,8 +204,17 @@ fn before_hand_over(observed: &Observed, vmi: &Guest) -> Plan {
         PodState::Ready if is_on_same_node(observed, vmi) && !vmi.stays_on_node() => {
             Plan::fail("the target pod is on the guest's own node")
         }
+        PodState::Ready if !has_wanted_claims(observed, vmi) => Plan::fail(
+            "the volumes of the guest that are to move have changed since the target pod was made",
+        ),
         PodState::Ready => Plan::to(Phase::Scheduled).with(Step::HandOver),
     }
+}
+
+/// Whether the pod was made for the claims that the guest is to have there: it would run on others without a copy.
+fn has_wanted_claims(observed: &Observed, vmi: &Guest) -> bool {
+    let target = observed.target.as_deref();
+    target.is_some_and(|pod| pod.moves.as_ref() == Some(&vmi.volume_moves()))
 }
 
 fn is_on_same_node(observed: &Observed, vmi: &Guest) -> bool {

@@ -32,12 +32,16 @@ impl Controller {
         // Its spec is not kept after the first pod has been created.
         let api = Api::<VirtualMachineInstance>::namespaced(self.client.clone(), &key.namespace);
         let whole = api.get_opt(&key.name).await.map_err(read("the VMI"))?;
-        let Some(whole) = whole else { return Ok(None) };
+        let Some(mut whole) = whole else {
+            return Ok(None);
+        };
         let mut around = self.source.surroundings(&key.namespace);
         let networks = Definitions::read(&self.client, &whole).await;
         let networks = networks.map_err(read("a network definition"))?;
         around.network_resources = self.source.network_resources(networks);
         let api = Api::<Claim>::namespaced(self.client.clone(), &key.namespace);
+        let moves = model::volume_moves(&whole);
+        model::put_on_new_claims(&mut whole.spec.volumes, &moves);
         around.state_claim = state_claim_name(&whole);
         let state = around.state_claim.clone();
         for name in claim_names(&whole.spec).into_iter().chain(state.as_deref()) {

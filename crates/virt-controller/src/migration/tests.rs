@@ -1,6 +1,7 @@
 //! Plans for states of a migration, its VMI and its pod; limits; the choice of a policy.
 
 mod resize;
+mod volumes;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -331,6 +331,10 @@ fn obstacle(observed: &Observed) -> Option<Plan> {
     if let Some(restore) = &vm.status.restore_in_progress {
         return busy(format!("restore {restore} of the VM is in progress"));
     }
+    // A claim that receives a copy is not complete.
+    if vm.status.volume_update_state.is_some() {
+        return busy(format!("volumes of VirtualMachine {name} move to other claims"));
+    }
     if let Some(other) = &observed.busy {
         return busy(other.clone());
     }

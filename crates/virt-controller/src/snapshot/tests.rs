@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kubevirt_api::vm_status::VolumeUpdateState;
 use kubevirt_api::{annotations, finalizers};
 use reasons::Reason;
 use serde_json::{Value, json};
@@ -179,6 +180,15 @@ fn vm_is_locked_before_its_definition_is_copied() {
     };
     assert_eq!(protected.step(), Some(Step::Lock));
     assert_eq!(case().step(), Some(Step::CreateContent));
+    let mut moving = Case {
+        lock: None,
+        ..case()
+    }
+    .observed();
+    if let Some(vm) = &mut moving.vm {
+        vm.status.volume_update_state = Some(VolumeUpdateState::default());
+    }
+    assert_eq!(plan(&moving).step, None);
     let busy = Case {
         lock: Some("other"),
         ..case()

@@ -9,23 +9,24 @@ use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::migration::VirtualMachineInstanceMigrationState;
 use kubevirt_api::vmi::{EvictionStrategy, UtilityVolume, UtilityVolumeType};
 use kubevirt_api::vmi_status::{
-    VirtualMachineInstanceBackupStatus, VirtualMachineInstanceCondition,
+    StorageMigratedVolumeInfo, VirtualMachineInstanceBackupStatus, VirtualMachineInstanceCondition,
     VirtualMachineInstanceConditionType, VirtualMachineInstanceMigrationTransport,
     VirtualMachineInstancePhase as Phase,
     VirtualMachineInstancePhaseTransitionTimestamp as Transition, VirtualMachineInstanceStatus,
     VolumeStatus,
 };
 use kubevirt_api::{VirtualMachineInstance, annotations, labels};
-use model::{Growth, GuestSize, LinkState};
+use model::{Growth, GuestSize, LinkState, Storage, VolumeMoves};
 use reasons::Reason;
 use serde::Deserialize;
 
 use super::Labels;
 use super::nic::{Nic, nics};
 
-const ANNOTATIONS: [&str; 2] = [
+const ANNOTATIONS: [&str; 3] = [
     annotations::VM_GENERATION,
     annotations::CREATE_MIGRATION_TARGET,
+    annotations::VOLUMES_CARRIED_BY,
 ];
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -42,6 +43,8 @@ pub(crate) struct Guest {
     pub(crate) eviction_strategy: Option<EvictionStrategy>,
     /// Volumes that the guest may get and lose while it runs.
     pub(crate) plugs: Vec<Plug>,
+    /// The claims of the volumes that it has had since its start, by volume.
+    pub(crate) claims: BTreeMap<String, String>,
     /// Volumes that components attach for their own work.
     pub(crate) utility_volumes: Vec<UtilityVolume>,
     /// The links of interfaces, by their names.
@@ -103,6 +106,8 @@ pub(crate) struct GuestStatus {
     pub(crate) vsock: Option<u32>,
     /// The frequency of the guest's time stamp counter, if it relies on a fixed one.
     pub(crate) tsc_frequency: Option<i64>,
+    /// Volumes that the guest is to leave for other claims.
+    pub(crate) migrated_volumes: Vec<StorageMigratedVolumeInfo>,
     /// Of all volumes, if the guest has hot-plugged ones.
     pub(crate) volumes: Vec<VolumeStatus>,
     /// Whether changed blocks of the disks are tracked, as the VMI has it.
@@ -129,16 +134,20 @@ impl Guest {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// The part of the VMI that determines the names of its pods.
+    /// The part of the VMI that determines the names of its pods, and the claims that its guest moves to.
     pub(crate) fn identity(&self) -> VirtualMachineInstance {
         let metadata = ObjectMeta {
             name: self.metadata.name.clone(),
             uid: self.metadata.uid.clone(),
+            annotations: self.metadata.annotations.clone(),
             ..ObjectMeta::default()
         };
         let status = VirtualMachineInstanceStatus {
+            phase: Some(self.status.phase.clone()),
+            conditions: self.status.conditions.clone(),
             node_name: self.status.node_name.clone(),
             migration_state: self.status.migration.as_deref().cloned(),
+            migrated_volumes: self.status.migrated_volumes.clone(),
             ..VirtualMachineInstanceStatus::default()
         };
         VirtualMachineInstance {
@@ -170,6 +179,29 @@ impl Guest {
         let kind = VirtualMachineInstanceConditionType::MigrationRequired;
         let is_awaited = conditions::is_true(&self.status.conditions, &kind);
         is_awaited && self.status.phase == Phase::Running
+    }
+
+    /// The volumes that the next migration has to carry to other claims.
+    pub(crate) fn volume_moves(&self) -> VolumeMoves {
+        if self.status.migrated_volumes.is_empty() {
+            return VolumeMoves::new();
+        }
+        model::volume_moves(&self.identity())
+    }
+
+    /// Whether the guest has new claims that the spec of its VMI does not name yet.
+    pub(crate) fn volumes_arrived(&self) -> bool {
+        !self.status.migrated_volumes.is_empty() && model::volumes_arrived(&self.identity())
+    }
+
+    /// Whether this migration carries volumes to claims that are not wanted any more.
+    pub(crate) fn carries_unwanted_volumes(&self, uid: &str) -> bool {
+        let wanted = conditions::is_true(
+            &self.status.conditions,
+            &VirtualMachineInstanceConditionType::VolumesChange,
+        );
+        let carrier = self.annotation(annotations::VOLUMES_CARRIED_BY);
+        !wanted && carrier == Some(uid) && !self.status.migrated_volumes.is_empty()
     }
 
     /// The state of the last migration, if it is the one with this UID.
@@ -228,6 +260,7 @@ impl From<VirtualMachineInstance> for Guest {
                 .volumes
                 .iter()
                 .any(|volume| volume.data_volume.is_some()),
+            claims: permanent_claims(&vmi),
             plugs,
             utility_volumes: vmi.spec.utility_volumes.clone(),
             links: links(&vmi),
@@ -238,6 +271,18 @@ impl From<VirtualMachineInstance> for Guest {
             whole: is_without_pod.then(|| Box::new(vmi)),
         }
     }
+}
+
+/// The claims of volumes that are no hot-pluggable ones, by volume.
+pub(crate) fn permanent_claims(vmi: &VirtualMachineInstance) -> BTreeMap<String, String> {
+    let guest = model::Guest::of(vmi);
+    let volumes = guest.volumes.iter();
+    let permanent = volumes.filter(|volume| !guest.is_hotplugged(volume));
+    let claims = permanent.filter_map(|volume| match volume.source.storage() {
+        Storage::Claim(claim) => Some((volume.name.to_owned(), claim.name.to_owned())),
+        Storage::OverlaidClaim(_) | Storage::Host(_) | Storage::Pod => None,
+    });
+    claims.collect()
 }
 
 fn links(vmi: &VirtualMachineInstance) -> BTreeMap<String, LinkState> {
@@ -310,6 +355,7 @@ impl From<VirtualMachineInstanceStatus> for GuestStatus {
             revision: status.virtual_machine_revision_name,
             vsock: status.vsock_cid,
             tsc_frequency: status.topology_hints.and_then(|hints| hints.tsc_frequency),
+            migrated_volumes: status.migrated_volumes,
             volumes: Vec::new(),
             tracking: tracking.state.as_str().to_owned(),
             backup: tracking.backup_status.map(Box::new),

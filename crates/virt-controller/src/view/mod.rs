@@ -10,15 +10,17 @@ mod host;
 mod importer;
 mod nic;
 mod snapshot_class;
+mod whole;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub(crate) use claim::{Claim, DataVolume, Volumes};
-pub(crate) use guest::{Guest, GuestStatus, Plug, Purpose, plugs};
+pub(crate) use guest::{Guest, GuestStatus, Plug, Purpose, permanent_claims, plugs};
 pub(crate) use host::Host;
 pub(crate) use importer::ImporterDefinition;
 pub(crate) use nic::Nic;
 pub(crate) use snapshot_class::{SnapshotClasses, StorageClass};
+pub(crate) use whole::WholeVmi;
 
 /// Whether a view keeps labels: only where a selector needs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,10 +21,10 @@ use super::revision::Choice;
 use super::status::{self, Done};
 use super::strategy::Strategy;
 use super::suspend::{self, Hold};
-use super::view::{Vm, WholeVmi};
+use super::view::Vm;
 use super::{Controller, VmError, hotplug, instancetype, links, revision, template};
 use crate::MANAGER;
-use crate::view::{Claim, Guest};
+use crate::view::{Claim, Guest, WholeVmi};
 
 impl Controller {
     pub(super) async fn act(&self, observed: &Observed, plan: &Plan) -> Result<Requeue, VmError> {
@@ -98,7 +98,14 @@ impl Controller {
                 *vm = self.drop_interfaces(observed, vm).await?;
                 Ok(())
             }
-            Step::FollowTemplate => self.follow_template(observed, plan, done).await,
+            Step::FollowTemplate => {
+                let patch = plan.follow.patch.as_ref();
+                self.follow_template(observed, patch, done).await
+            }
+            Step::FollowVolumes => {
+                let patch = plan.moves.patch.as_ref();
+                self.follow_template(observed, patch, done).await
+            }
             Step::KeepChoice => {
                 let kept = self.keep_choice(vm).await;
                 done.kept = self.report_choice_error(vm, done, kept)?;
@@ -598,6 +605,7 @@ fn name(step: &Step) -> &'static str {
         Step::SetLinks => "virt-controller/vm/set-links",
         Step::DropInterfaces => "virt-controller/vm/drop-interfaces",
         Step::FollowTemplate => "virt-controller/vm/follow-template",
+        Step::FollowVolumes => "virt-controller/vm/follow-volumes",
         Step::NoteGeneration(_) => "virt-controller/vm/note-generation",
         Step::ReleaseVmi => "virt-controller/vm/release-vmi",
         Step::RemoveFinalizer => "virt-controller/vm/remove-finalizer",

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use super::instancetype::{self, ChoiceStep};
 use super::live::Live;
 use super::observe::Observed;
-use super::plan::Plan;
 use super::status::Done;
 use super::view::Vm;
 use super::{Controller, VmError, nics};
@@ -127,10 +126,10 @@ impl Controller {
     pub(super) async fn follow_template(
         &self,
         observed: &Observed,
-        plan: &Plan,
+        patch: Option<&Value>,
         done: &mut Done,
     ) -> Result<(), VmError> {
-        let (Some(vmi), Some(patch)) = (observed.own_vmi(), &plan.follow.patch) else {
+        let (Some(vmi), Some(patch)) = (observed.own_vmi(), patch) else {
             return Ok(());
         };
         let key = Key::of(vmi.as_ref());

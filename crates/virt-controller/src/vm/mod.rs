@@ -25,6 +25,8 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod view;
+mod volume_checks;
+mod volume_moves;
 
 use cluster_view::Configuration;
 use kube::Client;
@@ -41,7 +43,7 @@ use crate::wiring::Wiring;
 
 pub(crate) use self::nics::without as without_interfaces;
 pub(crate) use self::strategy::Strategy;
-pub(crate) use self::view::{Vm, WholeVmi};
+pub(crate) use self::view::Vm;
 
 #[derive(Clone)]
 struct Controller {

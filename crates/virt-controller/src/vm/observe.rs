@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cluster_config::Rollout;
 use error_chain::error_chain;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -10,13 +11,14 @@ use kube::{Api, ResourceExt as _};
 use kubevirt_api::annotations;
 use kubevirt_api::data_volume_status::DataVolumePhase;
 use reconcile::Key;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::data_volumes::{Importer, Templated, source_claim};
 use super::instancetype::{self, ChoiceStep, Instance, Outdated};
 use super::live::Live;
 use super::suspend::SavedClaim;
 use super::view::Vm;
+use super::volume_moves::{self, Moving};
 use super::{Controller, VmError};
 use crate::view::{Claim, DataVolume, Guest};
 use crate::vmi;
@@ -40,6 +42,10 @@ pub(super) struct Observed {
     pub(super) live: Option<Live>,
     /// Why that guest, or the specs to compare, could not be read.
     pub(super) unread: Option<String>,
+    /// The guest whose volumes change their claims, or have begun to.
+    pub(super) moving: Option<Moving>,
+    /// Running guests follow changes of their VMs.
+    pub(super) follows_changes: bool,
     /// The next step for instance type and preference.
     pub(super) choice: ChoiceStep,
     /// Stored revisions of an older format.
@@ -96,6 +102,8 @@ impl Controller {
             started_from: None,
             live: None,
             unread: None,
+            moving: None,
+            follows_changes: self.cluster.now().rollout == Rollout::LiveUpdate,
             choice,
             outdated: Vec::new(),
             has_hotplug: vmi::has_hotplug(&self.cluster.now()),
@@ -110,6 +118,7 @@ impl Controller {
         }
         observed.templates = self.observe_templates(&key, &observed.vm);
         self.observe_volumes(&key, &mut observed);
+        observed.moving = self.observe_moving(&observed).await?;
         if let Some(data) = self.started_from(&key, &observed).await? {
             match self.observe_live(&observed, &data).await {
                 Ok(live) => observed.live = live,
@@ -119,6 +128,25 @@ impl Controller {
             observed.started_from = data.get("spec").cloned();
         }
         Ok(observed)
+    }
+
+    /// The own VMI with its spec, if its volumes are to move or have begun to.
+    async fn observe_moving(&self, observed: &Observed) -> Result<Option<Moving>, VmError> {
+        let vmi = observed.own_vmi();
+        let Some(vmi) = vmi.filter(|vmi| volume_moves::concern(&observed.vm, vmi)) else {
+            return Ok(None);
+        };
+        let Some(whole) = self.whole_vmi(vmi).await? else {
+            return Ok(None);
+        };
+        let whole = json!(whole);
+        let conditions = whole.pointer("/status/conditions").cloned();
+        // Admission refuses what cannot be read.
+        let typed = serde_json::from_value(whole).ok();
+        Ok(typed.map(|vmi| Moving {
+            vmi: Box::new(vmi),
+            conditions: conditions.unwrap_or_default(),
+        }))
     }
 
     fn observe_volumes(&self, key: &Key, observed: &mut Observed) {

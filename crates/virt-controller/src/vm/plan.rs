@@ -24,6 +24,7 @@ use super::observe::{Observed, Ownership, generation};
 use super::revision::{self, Plugs};
 use super::strategy::{Decision, Guest, History, Requested, Strategy, decide};
 use super::suspend::{self, Hold, Suspend};
+use super::volume_moves::{self, Moves};
 use crate::view;
 
 /// The finalizer of an owner whose children are to be orphaned.
@@ -71,6 +72,8 @@ pub(super) enum Step {
     DropInterfaces,
     /// On the VMI: processors, memory and nodes as in the template.
     FollowTemplate,
+    /// On the VMI: which volumes are to move to other claims.
+    FollowVolumes,
     /// On the VMI: it corresponds to this generation of the VM.
     NoteGeneration(i64),
     /// On the VMI: its final state was observed. Done after the status is written.
@@ -89,6 +92,8 @@ pub(super) struct Plan {
     pub(super) restart: Restart,
     /// Changes that the running guest follows.
     pub(super) follow: Follow,
+    /// Volumes of the running guest that move to other claims.
+    pub(super) moves: Moves,
     /// Why a start is impossible, for the condition.
     pub(super) blocked: Option<Failure>,
     /// What a start waits for, if it needs no user.
@@ -122,7 +127,8 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     let strategy = Strategy::of(&observed.vm.spec);
     let status = observed.vm.status();
     let requests = requests_left(&status.state_change_requests, strategy, observed);
-    let (restart, follow) = restart(observed);
+    let moves = volume_moves::plan(observed);
+    let (restart, follow) = restart(observed, &moves);
     let mut plan = Plan {
         steps: Vec::new(),
         start_failure: start_failure(observed, strategy),
@@ -130,6 +136,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         strategy,
         restart,
         follow,
+        moves,
         blocked: None,
         waits_for: None,
         requeue_in: None,
@@ -153,7 +160,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
 }
 
 /// Whether the guest has to be restarted; if not, what it follows as it runs.
-fn restart(observed: &Observed) -> (Restart, Follow) {
+fn restart(observed: &Observed, moves: &Moves) -> (Restart, Follow) {
     let nothing = Follow::default();
     let Some(vmi) = observed.own_vmi().filter(|vmi| !vmi.is_deleting()) else {
         return (Restart::NotRequired, nothing);
@@ -176,14 +183,14 @@ fn restart(observed: &Observed) -> (Restart, Follow) {
     // A guest that does not run yet follows nothing: a user who corrects it is to see that it needs a restart.
     let running = observed.live.as_ref();
     let Some(guest) = running.filter(|_| *vmi.phase() == Phase::Running) else {
-        let changes = revision::changes(&observed.vm, before, plugs);
+        let changes = revision::changes(&observed.vm, before, plugs, moves);
         let restart = match observed.choice {
             ChoiceStep::Nothing => Restart::of(changes),
             _ => Restart::UnlessStored(changes),
         };
         return (restart, nothing);
     };
-    let mut changes = revision::changes_beyond(&observed.vm, guest, plugs);
+    let mut changes = revision::changes_beyond(&observed.vm, guest, plugs, moves);
     let follow = live::follow(guest);
     changes.extend(follow.refused.iter().cloned());
     // The generation is not noted if labels of the template have changed too.
@@ -302,6 +309,7 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
             let is_note = |step: &Step| matches!(step, Step::NoteGeneration(_));
             plan.steps.retain(|step| !is_note(step));
             plan.follow = Follow::default();
+            plan.moves.patch = None;
             plan.steps.push(Step::DeleteVmi);
         }
         Decision::SwitchToAlways => plan.steps.push(Step::SwitchToAlways),
@@ -311,8 +319,10 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         }),
         Decision::Start => plan_start(observed, plan),
     }
-    // Last: a change that is refused holds up nothing else.
-    if plan.follow.patch.is_some() {
+    // Last: a change that is refused holds up nothing else. One after the other, as each is made of what was observed.
+    if plan.moves.patch.is_some() {
+        plan.steps.push(Step::FollowVolumes);
+    } else if plan.follow.patch.is_some() {
         plan.steps.push(Step::FollowTemplate);
     }
 }
@@ -341,6 +351,7 @@ fn plan_devices(observed: &Observed, plan: &mut Plan) {
 fn note_generation(observed: &Observed, plan: &mut Plan) {
     if plan.restart == Restart::NotRequired
         && plan.follow == Follow::default()
+        && !plan.moves.is_open
         && let (Some(vmi), Some(now)) = (observed.own_vmi(), observed.vm.metadata.generation)
         && !vmi.is_deleting()
         && generation(vmi) != Some(now)
@@ -351,6 +362,13 @@ fn note_generation(observed: &Observed, plan: &mut Plan) {
 }
 
 fn plan_start(observed: &Observed, plan: &mut Plan) {
+    if let Some(message) = &plan.moves.recovery {
+        plan.blocked = Some(Failure {
+            reason: Reason::ManualRecoveryRequired,
+            message: message.clone(),
+        });
+        return;
+    }
     if let Some(lock) = lock(observed) {
         plan.waits_for = Some(lock);
         return;

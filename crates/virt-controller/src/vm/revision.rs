@@ -9,12 +9,14 @@ use serde_json::{Map, Value, json};
 
 use super::live::Live;
 use super::view::Vm;
+use super::volume_moves::{self, Moves};
 use super::{hotplug, links, live, template};
 
 /// How many changed fields a message names.
 const NAMED: usize = 5;
 /// Members of a revision beside the spec: they show what the spec refers to.
 const INSTANCETYPE: &str = "instancetypeRevision";
+const VOLUMES: &str = "template.spec.volumes";
 const PREFERENCE: &str = "preferenceRevision";
 
 pub(super) fn name(vm: &Vm, generation: i64) -> String {
@@ -79,10 +81,11 @@ pub(super) enum Plugs {
 ///
 /// Not counted: volumes that a running guest may get and lose, links of interfaces, and a firmware UUID
 /// that was added later and equals the one that the guest has already.
-pub(super) fn changes(vm: &Vm, started_from: &Value, plugs: Plugs) -> Vec<String> {
+pub(super) fn changes(vm: &Vm, started_from: &Value, plugs: Plugs, moves: &Moves) -> Vec<String> {
     let nothing = Value::Null;
     let before = started_from.pointer("/template/spec").unwrap_or(&nothing);
     let now = vm.spec.template.get("spec").unwrap_or(&nothing);
+    let before = &volume_moves::with_followed(before, now, &moves.followed);
     let mut found = template_changes(vm, before, now, plugs);
     for (matcher, now) in [
         ("instancetype", &vm.spec.instancetype),
@@ -94,27 +97,25 @@ pub(super) fn changes(vm: &Vm, started_from: &Value, plugs: Plugs) -> Vec<String
             compare(&format!("{matcher}.{part}"), before, &now[part], &mut found);
         }
     }
-    explained(vm, found)
+    explained(moves, found)
 }
 
 /// The same for a guest that follows changes of its VM: between the specs with instance type and preference,
 /// without the fields that it follows.
-pub(super) fn changes_beyond(vm: &Vm, guest: &Live, plugs: Plugs) -> Vec<String> {
+pub(super) fn changes_beyond(vm: &Vm, guest: &Live, plugs: Plugs, moves: &Moves) -> Vec<String> {
     let now = &guest.now;
-    let [before, now] = [&guest.before, now].map(|spec| live::without_followed(spec, now));
-    explained(vm, template_changes(vm, &before, &now, plugs))
+    let before = volume_moves::with_followed(&guest.before, now, &moves.followed);
+    let [before, now] = [&before, now].map(|spec| live::without_followed(spec, now));
+    explained(moves, template_changes(vm, &before, &now, plugs))
 }
 
-/// A strategy that this version does not carry out is not passed over in silence.
-fn explained(vm: &Vm, found: BTreeSet<String>) -> Vec<String> {
-    let strategy = vm.spec.rest.get("updateVolumesStrategy");
-    let is_migration = strategy.is_some_and(|strategy| strategy == "Migration");
-    let explain = |path: String| {
-        if is_migration && path == "template.spec.volumes" {
-            format!("{path} (this version migrates no volumes: their contents are not copied)")
-        } else {
-            path
+/// Volumes that do not move as they should are not passed over in silence.
+fn explained(moves: &Moves, found: BTreeSet<String>) -> Vec<String> {
+    let explain = |path: String| match &moves.refused {
+        Some(why) if path == VOLUMES => {
+            format!("{path} ({why}; a restart does not copy their contents)")
         }
+        _ => path,
     };
     found.into_iter().map(explain).collect()
 }

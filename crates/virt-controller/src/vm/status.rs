@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::conditions::{self, Condition as _, ConditionValue};
 use kubevirt_api::vm_status::{
     VirtualMachineCondition, VirtualMachineConditionType as Type, VirtualMachineStatus,
-    VolumeSnapshotStatus,
+    VolumeMigrationState, VolumeSnapshotStatus, VolumeUpdateState,
 };
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as VmiType,
@@ -92,6 +92,11 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> VirtualMa
             Some(value) if is_started_under => Some(value),
             _ => before.run_strategy.clone(),
         },
+        volume_update_state: (!plan.moves.recorded.is_empty()).then(|| VolumeUpdateState {
+            volume_migration_state: Some(VolumeMigrationState {
+                migrated_volumes: plan.moves.recorded.clone(),
+            }),
+        }),
         ..before.into_owned()
     };
     match &done.dump {
@@ -126,6 +131,7 @@ pub(super) fn fragment<'a>(
         "preferenceRef": status.preference_ref,
         "volumeSnapshotStatuses": status.volume_snapshot_statuses,
         "stateChangeRequests": status.state_change_requests,
+        "volumeUpdateState": status.volume_update_state,
     });
     let body = json!({
         "apiVersion": API_VERSION,
@@ -177,6 +183,7 @@ fn render_conditions(
     set_restart_required(&mut all, plan, done, &now);
     set_change_pending(&mut all, plan, &now);
     set_suspended(&mut all, observed, done, &now);
+    set_manual_recovery(&mut all, observed, plan, &now);
     match &done.failure {
         None => conditions::remove(&mut all, &Type::Failure),
         Some(Failure { reason, message }) => {
@@ -224,7 +231,8 @@ fn set_restart_required(
 
 fn set_change_pending(all: &mut Vec<VirtualMachineCondition>, plan: &Plan, now: &Time) {
     let kind = Type::from(CHANGE_PENDING);
-    let Some(why) = &plan.follow.waits else {
+    let why = plan.follow.waits.as_ref().or(plan.moves.waits.as_ref());
+    let Some(why) = why else {
         return conditions::remove(all, &kind);
     };
     let message = format!("the running guest follows the change of the VM later: {why}");
@@ -233,6 +241,29 @@ fn set_change_pending(all: &mut Vec<VirtualMachineCondition>, plan: &Plan, now: 
         ..ConditionValue::holds()
     };
     conditions::set(all, kind, &value, now);
+}
+
+fn set_manual_recovery(
+    all: &mut Vec<VirtualMachineCondition>,
+    observed: &Observed,
+    plan: &Plan,
+    now: &Time,
+) {
+    if observed.vmi.is_none() {
+        // The copy of a VMI that is gone.
+        conditions::remove(all, &Type::from(VmiType::VolumesChange.as_str()));
+    }
+    match &plan.moves.recovery {
+        None => conditions::remove(all, &Type::ManualRecoveryRequired),
+        Some(message) => {
+            let value = ConditionValue {
+                status: conditions::TRUE,
+                reason: Reason::ManualRecoveryRequired.as_str(),
+                message,
+            };
+            conditions::set(all, Type::ManualRecoveryRequired, &value, now);
+        }
+    }
 }
 
 fn set_suspended(

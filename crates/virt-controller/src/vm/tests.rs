@@ -13,6 +13,7 @@ mod restart;
 mod strategy;
 mod suspend;
 mod templates;
+mod volume_moves;
 
 use std::sync::Arc;
 
@@ -92,6 +93,8 @@ fn observe(vm: Value, vmi: Option<Value>) -> Observed {
         started_from: None,
         live: None,
         unread: None,
+        moving: None,
+        follows_changes: true,
         choice: ChoiceStep::Nothing,
         outdated: Vec::new(),
         has_hotplug: true,

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kubevirt_api::VirtualMachine;
 use kubevirt_api::vm::VirtualMachineRunStrategy;
 use kubevirt_api::vm_status::VirtualMachineStatus;
-use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -32,17 +32,6 @@ pub(crate) struct VmSpec {
     #[serde(flatten)]
     pub(crate) rest: Map<String, Value>,
 }
-
-/// A VMI with all fields of its spec, to change a part of it.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub(crate) struct WholeVmi {
-    pub(crate) metadata: ObjectMeta,
-    pub(crate) spec: Value,
-    status: Value,
-}
-
-reconcile::resource_view!(WholeVmi, VirtualMachineInstance, NamespaceResourceScope);
 
 impl Vm {
     pub(crate) fn status(&self) -> Cow<'_, VirtualMachineStatus> {

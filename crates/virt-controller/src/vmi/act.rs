@@ -23,8 +23,8 @@ use super::state_claim::{self, Access};
 use super::status::{self, Done, PodFacts};
 use super::{Controller, VmiError};
 use crate::MANAGER;
-use crate::view::Guest;
-use crate::vm::{WholeVmi, without_interfaces};
+use crate::view::{Guest, WholeVmi};
+use crate::vm::without_interfaces;
 
 impl Controller {
     pub(super) async fn act(&self, observed: &Observed, plan: &Plan) -> Result<Requeue, VmiError> {
@@ -40,6 +40,7 @@ impl Controller {
                 Step::DeleteOthers => self.delete_others(observed).await,
                 Step::ChangeNetworks => self.change_networks(observed).await,
                 Step::DropInterfaces => self.drop_interfaces(observed).await,
+                Step::SettleVolumes => return Box::pin(self.settle_volumes(observed)).await,
                 Step::RemoveFinalizer => return self.remove_finalizer(&observed.vmi).await,
             };
             if outcome.is_err() {
@@ -431,7 +432,7 @@ impl Controller {
     }
 }
 
-fn name(step: Step) -> &'static str {
+pub(super) fn name(step: Step) -> &'static str {
     match step {
         Step::CreateStateClaim => "virt-controller/vmi/create-state-claim",
         Step::CreatePod => "virt-controller/vmi/create-pod",
@@ -440,6 +441,7 @@ fn name(step: Step) -> &'static str {
         Step::DeleteOthers => "virt-controller/vmi/delete-others",
         Step::ChangeNetworks => "virt-controller/vmi/change-networks",
         Step::DropInterfaces => "virt-controller/vmi/drop-interfaces",
+        Step::SettleVolumes => "virt-controller/vmi/settle-volumes",
         Step::RemoveFinalizer => "virt-controller/vmi/remove-finalizer",
     }
 }

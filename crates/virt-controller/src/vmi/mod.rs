@@ -14,6 +14,7 @@ mod plan;
 mod pod;
 mod pod_source;
 mod rules;
+mod settle;
 mod state_claim;
 mod status;
 #[cfg(test)]
@@ -150,6 +151,8 @@ enum VmiError {
     Networks(#[source] WriteError),
     #[error("remove interfaces from the VMI")]
     Interfaces(#[source] WriteError),
+    #[error("put the VMI on the new claims of its volumes")]
+    Settle(#[source] WriteError),
     #[error("remove the finalizer")]
     Finalizer(#[source] WriteError),
     #[error("write the status")]
@@ -163,9 +166,11 @@ impl ReconcileError for VmiError {
             Self::Create(_) | Self::Render(_) | Self::NameTaken { .. } => Reason::FailedCreate,
             Self::CreateClaim(_) => Reason::FailedBackendStorageCreate,
             Self::Delete(_) => Reason::FailedDelete,
-            Self::Devices(_) | Self::Networks(_) | Self::Interfaces(_) | Self::Finalizer(_) => {
-                Reason::FailedUpdate
-            }
+            Self::Devices(_)
+            | Self::Networks(_)
+            | Self::Interfaces(_)
+            | Self::Settle(_)
+            | Self::Finalizer(_) => Reason::FailedUpdate,
             Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
@@ -181,6 +186,7 @@ impl ReconcileError for VmiError {
             | Self::Devices(source)
             | Self::Networks(source)
             | Self::Interfaces(source)
+            | Self::Settle(source)
             | Self::Finalizer(source)
             | Self::Status(source) => source.retry(),
         }

@@ -51,6 +51,8 @@ pub(super) enum Step {
     ChangeNetworks,
     /// On the VMI: interfaces that guest and pod have lost leave it.
     DropInterfaces,
+    /// The guest has moved to new claims: the spec gets them.
+    SettleVolumes,
     RemoveFinalizer,
 }
 
@@ -113,6 +115,11 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         follows_guest: false,
         requeue_in: None,
     };
+    if observed.vmi.volumes_arrived() {
+        // Before anything else, also of a guest that has ended since: its VM must not start on the former claims.
+        plan.steps.push(Step::SettleVolumes);
+        return plan;
+    }
     if !observed.others.is_empty() {
         plan.steps.push(Step::DeleteOthers);
     }

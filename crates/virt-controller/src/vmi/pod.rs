@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState as State, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::{annotations, labels};
-use model::{GuestSize, paths};
+use model::{GuestSize, VolumeMoves, paths};
 use serde::Deserialize;
 
 use super::device_info;
@@ -23,6 +23,8 @@ pub(crate) struct LauncherPod {
     pub(crate) migration_name: Option<String>,
     /// The size of the guest that it was made for; only of pods that a guest moves to.
     pub(crate) size: Option<GuestSize>,
+    /// The volumes that the guest leaves their claims with by moving here; `None` if that cannot be read.
+    pub(crate) moves: Option<VolumeMoves>,
     /// The annotation with the devices of its networks, if it needs one that it does not have.
     pub(crate) missing_device_info: Option<String>,
     /// The annotation with the secondary networks that it names.
@@ -134,6 +136,12 @@ impl From<Raw> for LauncherPod {
         let migration_name =
             annotated.and_then(|all| all.get(annotations::MIGRATION_JOB_NAME).cloned());
         let size = annotated.and_then(|all| GuestSize::parse(all.get(annotations::GUEST_SIZE)?));
+        let moves = annotated.and_then(|all| all.get(annotations::MIGRATED_VOLUMES));
+        // Pods of earlier versions carry none.
+        let moves = moves.map_or_else(
+            || Some(VolumeMoves::new()),
+            |text| model::moves_of_pod(text),
+        );
         let missing_device_info = annotated.and_then(device_info::missing);
         let networks = annotated.and_then(|all| all.get(annotations::CNI_NETWORKS).cloned());
         let joined = annotated.map(device_info::interfaces).unwrap_or_default();
@@ -147,6 +155,7 @@ impl From<Raw> for LauncherPod {
             migration_uid,
             migration_name,
             size,
+            moves,
             missing_device_info,
             networks,
             joined,

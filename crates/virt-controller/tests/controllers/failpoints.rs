@@ -243,7 +243,9 @@ async fn vms_survive_a_crash_at_every_failpoint() {
             // In interfaces.rs.
             | "vm/drop-interfaces"
             // In live_updates.rs.
-            | "vm/follow-template" => {}
+            | "vm/follow-template"
+            // In volume_moves.rs.
+            | "vm/follow-volumes" => {}
             _ => check(&mut cluster, name, create_stop_start_change).await,
         }
     }
@@ -298,7 +300,9 @@ async fn vmis_survive_a_crash_at_every_failpoint() {
             "vmi/create-binder"
             // In interfaces.rs.
             | "vmi/change-networks"
-            | "vmi/drop-interfaces" => {}
+            | "vmi/drop-interfaces"
+            // In volume_moves.rs.
+            | "vmi/settle-volumes" => {}
             "vmi/create-state-claim" => check(&mut cluster, name, keeps_state).await,
             "vmi/delete-others" => check(&mut cluster, name, delete_stray_pod).await,
             _ => check(&mut cluster, name, create_stop_start_change).await,

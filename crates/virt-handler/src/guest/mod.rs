@@ -34,7 +34,7 @@ pub(crate) use act::{ClientHandle, Guests, GuestsParts};
 pub(crate) use agent::{file_systems, info, users};
 pub(crate) use error::GuestError;
 pub(crate) use interfaces::Attached;
-pub(crate) use migratable::{Reach, copied_disks};
+pub(crate) use migratable::{Reach, copied_disks, moved_disks};
 pub(crate) use observe::{Pair, Part, arriving_pod};
 pub(crate) use plan::{grace_seconds, pauses_agent_probes};
 pub(crate) use sessions::Entry;

@@ -22,7 +22,7 @@ use super::{
     plan::{Observed, Outcome, Step, plan},
 };
 use crate::{
-    guest::{Entry, GuestError, Guests, Pair, Part, arriving_pod, copied_disks},
+    guest::{Entry, GuestError, Guests, Pair, Part, arriving_pod, copied_disks, moved_disks},
     launcher::{self, CallError},
     prepare,
 };
@@ -244,15 +244,18 @@ impl Guests {
         });
         let written = guest.state.migration_configuration.as_ref();
         let flows = flows(guest.vmi, written);
+        let moved_disks = moved_disks(guest.vmi);
         let plan = MigrationPlan {
             id: guest.uid.to_owned(),
             auto_converge: written.and_then(|all| all.allow_auto_converge) == Some(true),
             bandwidth_mib: limits::bandwidth_mib(written),
             copied_disks: copied_disks(guest.vmi),
             is_within_node: model::is_within_node(guest.state),
-            post_copy: limits::allows_post_copy(written),
+            // A guest that is lost half-way would leave two claims, each with a part of what it wrote.
+            post_copy: limits::allows_post_copy(written) && moved_disks.is_empty(),
             parallel_connections: flows.connections,
             compression: flows.compression,
+            moved_disks,
         };
         let migrate = Request::Migrate(Box::new(plan));
         match guest.entry.session.call(migrate).await {

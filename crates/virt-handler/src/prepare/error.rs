@@ -39,6 +39,8 @@ pub(crate) enum PrepareError {
     Allocation(#[from] InvalidAllocation),
     #[error(transparent)]
     NotDescribed(#[from] NotDescribed),
+    #[error("the pod's annotation of migrated volumes is malformed")]
+    MalformedMoves,
     #[error("hand over the guest's disks")]
     HandOver(#[source] io::Error),
 }
@@ -60,7 +62,9 @@ impl PrepareError {
             Self::Network(error) => error.reason(),
             Self::Domain(RenderError::NotPlumbed { .. }) => Reason::InterfaceNotPlumbed,
             Self::Domain(RenderError::NoVsockAddress) => Reason::VsockAddressMissing,
-            Self::Domain(_) | Self::Filesystem(_) => Reason::DomainNotRenderable,
+            Self::Domain(_) | Self::Filesystem(_) | Self::MalformedMoves => {
+                Reason::DomainNotRenderable
+            }
             Self::Volume(StepError::CloudInit(_)) => Reason::CloudInitNotUsable,
             Self::Volume(StepError::Capacity(_)) => Reason::CapacityNotUsable,
             Self::Pod(_) => Reason::PodNotReachable,

@@ -216,6 +216,7 @@ mod tests {
             alias: format!("ua-{volume}"),
             target: "sda".to_owned(),
             source: source.map(str::to_owned),
+            ..LiveDisk::default()
         }
     }
 

@@ -89,6 +89,13 @@ pub(super) struct LiveDisk {
     pub(super) target: String,
     /// The file or device; `None` for a drive without a medium.
     pub(super) source: Option<String>,
+    /// The source is a device.
+    pub(super) is_device: bool,
+    /// The guest sees only so many bytes of the source.
+    pub(super) slice_bytes: Option<u64>,
+    /// How its driver caches, and accesses the source.
+    pub(super) cache: Option<String>,
+    pub(super) io: Option<String>,
 }
 
 /// An interface that the domain has.
@@ -197,13 +204,34 @@ impl LiveDomain {
 }
 
 impl LiveDisk {
+    /// From the XML inside of its element.
+    pub(super) fn parse(inner: &str) -> Result<Self, xml::Error> {
+        let mut found = Self::default();
+        let mut walk = Walk::new(inner);
+        while let Some(step) = walk.next()? {
+            if let (Step::Start(tag), Some(part)) = (step, walk.path().strip_prefix('/')) {
+                found.read(part, &tag)?;
+            }
+        }
+        Ok(found)
+    }
+
     fn read(&mut self, part: &str, tag: &xml::Tag<'_>) -> Result<(), xml::Error> {
         match part {
             "alias" => self.alias = tag.attribute("name")?.unwrap_or_default(),
             "target" => self.target = tag.attribute("dev")?.unwrap_or_default(),
+            "driver" => {
+                self.cache = tag.attribute("cache")?;
+                self.io = tag.attribute("io")?;
+            }
             "source" => {
                 let file = tag.attribute("file")?;
+                self.is_device = file.is_none();
                 self.source = file.map_or_else(|| tag.attribute("dev"), |file| Ok(Some(file)))?;
+            }
+            "source/slices/slice" if tag.has("type", "storage")? => {
+                let size = tag.attribute("size")?;
+                self.slice_bytes = size.and_then(|size| size.parse().ok());
             }
             _ => {}
         }
@@ -255,6 +283,7 @@ mod tests {
             alias: alias.to_owned(),
             target: target.to_owned(),
             source: source.map(str::to_owned),
+            ..LiveDisk::default()
         };
         assert_eq!(
             LiveDomain::parse(xml).unwrap().disks,

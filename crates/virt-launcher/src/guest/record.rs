@@ -387,6 +387,7 @@ mod tests {
             metrics: None,
             hooks: None,
             refreshed_links: Vec::new(),
+            claim_disks: Vec::new(),
             restore: None,
             grace_seconds: 1,
         }

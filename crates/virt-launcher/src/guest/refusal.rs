@@ -8,6 +8,7 @@ use reasons::Reason;
 
 use super::file_servers::FileServerError;
 use super::metrics_server::MetricsError;
+use super::migration::MovedDiskError;
 use super::passt_servers::PasstError;
 use super::saved_state::SavedStateError;
 use crate::hooks::HookError;
@@ -47,6 +48,8 @@ pub(crate) enum Refusal {
     TooManyConnections,
     #[error("no guest of that migration is here")]
     NotReceived,
+    #[error("the disks of the guest cannot be copied to this pod")]
+    MovedDisk(#[from] MovedDiskError),
     #[error("failed to prepare the guest's files")]
     Prepare(#[source] PrepareError),
     #[error("the hook sidecars have not agreed to the guest")]
@@ -97,6 +100,7 @@ impl Refusal {
             Self::Dumping => Reason::MemoryDumpInProgress,
             Self::BackingUp => Reason::BackupInProgress,
             Self::Terminating => Reason::Ending,
+            Self::MovedDisk(_) => Reason::DiskNotUsable,
             Self::Prepare(error) => error.reason(),
             Self::Hook(error) => error.reason(),
             Self::Filesystem(_) => Reason::FilesystemNotServed,
@@ -124,6 +128,7 @@ impl Refusal {
             | Self::BadBackup(_)
             | Self::SavedState(_)
             | Self::Restore(_)
+            | Self::MovedDisk(_)
             | Self::Terminating => false,
             Self::Prepare(error) => error.is_transient(),
             Self::Start { attempt, of, .. } => attempt < of,

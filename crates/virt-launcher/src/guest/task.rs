@@ -328,6 +328,7 @@ pub(super) mod tests {
             metrics: None,
             hooks: None,
             refreshed_links: Vec::new(),
+            claim_disks: Vec::new(),
             restore: None,
             grace_seconds: 0,
         }

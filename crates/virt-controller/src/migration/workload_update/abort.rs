@@ -33,7 +33,7 @@ fn is_needless(migration: &Migration, vmi: &Guest, launcher_image: &str) -> Opti
     if has_to_leave(vmi) && state.is_none() {
         return Some(EVACUATED);
     }
-    let is_changed = vmi.awaits_size() || vmi.awaits_network();
+    let is_changed = vmi.awaits_size() || vmi.awaits_network() || !vmi.volume_moves().is_empty();
     if is_changed || vmi.status.runs_in_other_than(launcher_image) {
         return None;
     }

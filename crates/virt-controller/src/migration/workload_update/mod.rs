@@ -71,7 +71,8 @@ pub(super) fn register(wiring: &mut Wiring<'_>, controller: &Controller) {
     let (queue, all) = (gate.clone(), installations.clone());
     let current = controller.source.launcher.launcher_image.clone();
     wiring.caches.guests.on_change(move |vmi| {
-        let is_changed = vmi.awaits_size() || vmi.awaits_network();
+        let is_changed =
+            vmi.awaits_size() || vmi.awaits_network() || !vmi.volume_moves().is_empty();
         if vmi.status.runs_in_other_than(&current) || is_changed {
             queue.add_all(all.keys(), VMI);
         }
@@ -137,7 +138,7 @@ impl WorkloadUpdate {
             let can_move = conditions::is_true(&vmi.status.conditions, &Condition::LiveMigratable);
             let is_outdated = vmi.status.runs_in_other_than(current);
             let is_resized = vmi.awaits_size() && !self.has_room(&vmi);
-            let is_changed = is_resized || vmi.awaits_network();
+            let is_changed = is_resized || vmi.awaits_network() || !vmi.volume_moves().is_empty();
             let need = match (is_outdated, is_changed) {
                 // The pod that the user waits for has the current launcher too.
                 (true, true) if can_move => Need::Change,

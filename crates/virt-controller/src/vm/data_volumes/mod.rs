@@ -130,17 +130,22 @@ fn is_leaving(vm: &Vm, there: &DataVolume) -> bool {
 /// Two VMs that write to one disk destroy it. `KubeVirt` looks at the phase alone; a data volume that another kind of
 /// object controls is accepted here as well.
 fn taken(vm: &Vm, name: &str, there: &DataVolume) -> Option<String> {
+    let owner = other_owner(vm, there)?;
+    Some(format!(
+        "data volume {name} belongs to virtualmachine {owner}: choose another name in \
+         spec.dataVolumeTemplates"
+    ))
+}
+
+/// The name of another VM that the data volume belongs to.
+pub(super) fn other_owner<'a>(vm: &Vm, there: &'a DataVolume) -> Option<&'a str> {
     let mut owners = there.owner_references().iter();
     let owner = owners.find(|owner| {
         owner.controller == Some(true)
             && owner.kind == VirtualMachine::KIND
             && Some(&owner.uid) != vm.metadata.uid.as_ref()
     })?;
-    Some(format!(
-        "data volume {name} belongs to virtualmachine {}: choose another name in \
-         spec.dataVolumeTemplates",
-        owner.name
-    ))
+    Some(&owner.name)
 }
 
 fn unpopulated(one: &Templated, there: &DataVolume) -> Option<String> {

@@ -9,6 +9,7 @@ use crate::vm::live::{Follow, Live, follow};
 use crate::vm::observe::Observed;
 use crate::vm::plan::{Failure, Restart, Step, plan};
 use crate::vm::revision::{Plugs, changes_beyond};
+use crate::vm::volume_moves::Moves;
 
 pub(super) const SOCKETS: &str = "/domain/cpu/sockets";
 pub(super) const MEMORY: &str = "/domain/memory/guest";
@@ -457,7 +458,7 @@ fn field_that_is_removed_from_the_template_needs_a_restart() {
     let vm = observe(vm("Always"), None).vm;
     let fields = |now: Value| {
         let guest = live(spec(), now, running());
-        changes_beyond(&vm, &guest, Plugs::Volumes).join(" ")
+        changes_beyond(&vm, &guest, Plugs::Volumes, &Moves::default()).join(" ")
     };
     assert_eq!(fields(spec()), "");
     for (path, value) in [
@@ -476,19 +477,29 @@ fn field_that_is_removed_from_the_template_needs_a_restart() {
 }
 
 #[test]
-fn changed_volumes_are_not_migrated() {
-    let fields = |strategy: Value| {
-        let changed = set(vm("Always"), "/spec/updateVolumesStrategy", strategy);
-        let vm = observe(changed, None).vm;
+fn volumes_that_do_not_move_need_a_restart() {
+    let fields = |moves: &Moves| {
+        let vm = observe(vm("Always"), None).vm;
         let volume = |claim: &str| {
             let volume = json!([{"name": "d", "persistentVolumeClaim": {"claimName": claim}}]);
             set(spec(), "/volumes", volume)
         };
         let guest = live(volume("a"), volume("b"), running());
-        changes_beyond(&vm, &guest, Plugs::Volumes).join(" ")
+        changes_beyond(&vm, &guest, Plugs::Volumes, moves).join(" ")
     };
-    assert_eq!(fields(Value::Null), "template.spec.volumes");
-    assert_eq!(fields(json!("Replacement")), "template.spec.volumes");
-    let found = fields(json!("Migration"));
-    assert!(found.contains("migrates no volumes"), "{found}");
+    assert_eq!(fields(&Moves::default()), "template.spec.volumes");
+    let refused = Moves {
+        refused: Some("luns: [d]".to_owned()),
+        ..Moves::default()
+    };
+    let found = fields(&refused);
+    assert!(
+        found.contains("luns: [d]; a restart does not copy"),
+        "{found}"
+    );
+    let followed = Moves {
+        followed: ["d".to_owned()].into(),
+        ..Moves::default()
+    };
+    assert_eq!(fields(&followed), "");
 }

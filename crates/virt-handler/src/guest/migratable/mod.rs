@@ -16,7 +16,7 @@ use model::RegisteredBindings;
 use reasons::Reason;
 
 pub(crate) use state::StateSharing;
-pub(crate) use volumes::copied_disks;
+pub(crate) use volumes::{copied_disks, moved_disks};
 
 /// How a guest moves that cannot leave its node.
 const WITHIN_NODE: &str = "a migration moves the guest to another pod of its node";

@@ -414,4 +414,25 @@ fn disks_that_the_pods_do_not_share_are_copied() {
     }))
     .unwrap();
     assert_eq!(copied_disks(&vmi), ["vda", "vdc"]);
+    assert_eq!(moved_disks(&vmi), [""; 0]);
+    // Those that this migration carries to other claims, but not those of a list that another one carries.
+    for (carrier, copied, moved) in [
+        ("m", &["vda", "vdb", "vdc"][..], &["vdb"][..]),
+        ("other", &["vda", "vdc"][..], &[][..]),
+    ] {
+        let mut vmi = vmi.clone();
+        let annotation = (
+            "ferrovirt.io/volumes-carried-by".to_owned(),
+            carrier.to_owned(),
+        );
+        vmi.metadata.annotations = Some([annotation].into());
+        let status = vmi.status.as_mut().unwrap();
+        let list = json!([{"volumeName": "data", "sourcePVCInfo": {"claimName": "c"},
+            "destinationPVCInfo": {"claimName": "d"}}]);
+        status.migrated_volumes = serde_json::from_value(list).unwrap();
+        let state = json!({"migrationUid": "m"});
+        status.migration_state = serde_json::from_value(state).unwrap();
+        assert_eq!(copied_disks(&vmi), copied, "{carrier}");
+        assert_eq!(moved_disks(&vmi), moved, "{carrier}");
+    }
 }

@@ -59,10 +59,24 @@ pub(super) fn assess(vmi: &VirtualMachineInstance, reach: Reach) -> Assessment {
     assessment
 }
 
+/// The disks that the migration copies to other claims, by their names in the guest.
+pub(crate) fn moved_disks(vmi: &VirtualMachineInstance) -> Vec<String> {
+    let moves = model::carried_volumes(vmi);
+    let status = vmi.status.iter();
+    let all = status.flat_map(|status| &status.volume_status);
+    all.filter(|volume| !volume.target.is_empty() && moves.contains_key(&volume.name))
+        .map(|volume| volume.target.clone())
+        .collect()
+}
+
 /// The disks that are copied to the other pod, by their names in the guest.
 pub(crate) fn copied_disks(vmi: &VirtualMachineInstance) -> Vec<String> {
     let guest = Guest::of(vmi);
+    let moves = model::carried_volumes(vmi);
     let is_copied = |name: &str| {
+        if moves.contains_key(name) {
+            return true;
+        }
         let mut volumes = guest.volumes.iter();
         let volume = volumes.find(|volume| volume.name == name);
         volume.is_some_and(|volume| {

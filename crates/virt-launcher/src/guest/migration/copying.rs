@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use super::moved_disks::{self, MovedDiskError};
 use super::peer::{Ask, Flows, Peer, PeerError, WireCookie};
 use super::{Event, post_copy};
 
@@ -36,6 +37,8 @@ pub(super) enum CopyState {
 pub(super) enum CopyError {
     #[error(transparent)]
     Peer(#[from] PeerError),
+    #[error("the disks of the guest cannot be copied")]
+    Disks(#[from] MovedDiskError),
     #[error("failed to copy the guest")]
     Libvirt(#[from] libvirt::Error),
 }
@@ -143,12 +146,14 @@ impl Copying {
     ) -> Result<(Cookie, Flows), CopyError> {
         let begun = self.connection.begin(&self.domain, &self.migration).await;
         let (xml, cookie) = begun?;
+        let disk_lengths = moved_disks::lengths(&xml, &plan.moved_disks).await?;
         let parallel = self.migration.parameters.parallel;
         let ask = Ask::Prepare {
             id: plan.id.clone(),
             xml,
             cookie: WireCookie::from(&cookie),
             copied_disks: plan.copied_disks.clone(),
+            disk_lengths,
             post_copy: self.migration.flags.post_copy,
             parallel_connections: parallel.map_or(0, |parallel| parallel.connections),
             compression: match parallel.map(|parallel| parallel.compression) {

@@ -1,5 +1,6 @@
 //! The launcher of the pod that gets the guest.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use error_chain::error_chain;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 
 use super::outgoing::{flags, parallel, parameters};
 use super::peer::{Answer, Ask, BUSY_INTERVAL, WireCookie};
-use super::{Event, Migrations};
+use super::{Event, Migrations, moved_disks};
 use crate::guest::ending::Ending;
 use crate::guest::link::LINK_TIMEOUT;
 use crate::guest::record::{MigrationRecord, MigrationStep};
@@ -22,7 +23,7 @@ use crate::guest::refusal::Refusal;
 use crate::guest::separate;
 use crate::guest::status::{Phase, Status};
 use crate::guest::task::Guest;
-use crate::{prepare, serve};
+use crate::{prepare, serve, settings};
 
 /// A request of the other launcher, or the end of its connection.
 #[derive(Debug)]
@@ -171,6 +172,7 @@ impl Guest {
                 xml,
                 cookie,
                 copied_disks,
+                disk_lengths,
                 post_copy,
                 parallel_connections,
                 compression,
@@ -179,6 +181,8 @@ impl Guest {
                 if parallel_connections > MAX_PARALLEL_CONNECTIONS {
                     return Err(Refusal::TooManyConnections);
                 }
+                let xml = self.with_own_places(&id, xml, &copied_disks, &disk_lengths);
+                let xml = xml.await?;
                 let mut migration = self.arrival(Some(xml), &copied_disks, post_copy);
                 migration.parameters.parallel = parallel(parallel_connections, compression);
                 self.prepare_arrival(&id, &migration, &cookie).await
@@ -221,19 +225,40 @@ impl Guest {
         }
     }
 
+    /// The guest's XML with the places that its disks have in this pod.
+    async fn with_own_places(
+        &self,
+        id: &str,
+        xml: String,
+        copied_disks: &[String],
+        lengths: &BTreeMap<String, u64>,
+    ) -> Result<String, Refusal> {
+        let record = self.store.record().filter(|_| self.expects(id));
+        let plan = &record.ok_or(Refusal::NotReceived)?.plan;
+        moved_disks::check(&plan.claim_disks, settings::moved_volumes(), copied_disks)?;
+        let placed = moved_disks::place(xml, &plan.domain_xml, &plan.claim_disks, lengths);
+        Ok(placed.await?)
+    }
+
+    /// Whether this pod waits for that guest.
+    fn expects(&self, id: &str) -> bool {
+        let expected = self.store.migration();
+        let is_expected = expected
+            .is_some_and(|record| record.id == id && record.step == MigrationStep::Incoming);
+        let phase = self.store.phase();
+        is_expected && matches!(phase, Some(Phase::Planned | Phase::Receiving))
+    }
+
     async fn prepare_arrival(
         &mut self,
         id: &str,
         migration: &Migration,
         cookie: &Cookie,
     ) -> Result<Answer, Refusal> {
-        let expected = self.store.migration();
-        let is_expected = expected
-            .is_some_and(|record| record.id == id && record.step == MigrationStep::Incoming);
-        let phase = self.store.phase();
-        if !is_expected || !matches!(phase, Some(Phase::Planned | Phase::Receiving)) {
+        if !self.expects(id) {
             return Err(Refusal::NotReceived);
         }
+        let phase = self.store.phase();
         let connection = self.wait_for_link(Instant::now() + LINK_TIMEOUT).await?;
         if phase == Some(Phase::Receiving) {
             self.discard_arrival().await?;

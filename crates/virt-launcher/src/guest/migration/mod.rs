@@ -11,8 +11,10 @@
 //! before all of its memory is there.
 
 mod copying;
+mod disk_xml;
 mod follow;
 mod incoming;
+mod moved_disks;
 mod outgoing;
 mod peer;
 mod post_copy;
@@ -26,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::copying::Copied;
 use self::follow::FollowEnd;
 use self::incoming::Visit;
+pub(super) use self::moved_disks::MovedDiskError;
 pub(super) use self::post_copy::{Memory, seen};
 use super::record::{MigrationRecord, MigrationStep};
 use super::status::Phase;

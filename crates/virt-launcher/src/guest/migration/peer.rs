@@ -1,5 +1,6 @@
 //! What two launchers say to each other.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -36,6 +37,9 @@ pub(super) enum Ask {
         xml: String,
         cookie: WireCookie,
         copied_disks: Vec<String>,
+        /// The bytes that the guest sees of those that are on other claims in the new pod.
+        #[serde(default)]
+        disk_lengths: BTreeMap<String, u64>,
         /// The copy may be switched to post-copy.
         #[serde(default)]
         post_copy: bool,
