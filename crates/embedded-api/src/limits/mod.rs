@@ -18,8 +18,11 @@ use crate::{
 
 const PLURAL: &str = "limitranges";
 
-/// Fills in requests and limits that the containers of a new pod do not have.
+/// Fills in requests and limits that the containers of a new pod do not have; may be repeated. Other objects stay.
 pub(crate) async fn complete(api: &Api, call: &Call, pod: &mut Value) -> Result<(), ApiError> {
+    if !call.kind.is("", "pods") {
+        return Ok(());
+    }
     for range in of_namespace(api, &call.namespace).await? {
         defaults::apply(&range, pod);
     }

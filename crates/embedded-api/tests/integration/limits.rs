@@ -58,6 +58,48 @@ async fn pods_get_defaults_and_are_refused_outside_of_the_limits() {
 }
 
 #[tokio::test]
+async fn amounts_that_are_numbers_count_and_requests_are_within_defaults() {
+    let api = start().await;
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [
+        {"type": "Container", "max": {"cpu": 2}, "default": {"cpu": 1, "memory": "1Gi"}}]}});
+    let made = api.create(RANGES, range).await;
+    assert_eq!(made["spec"]["limits"][0]["max"], json!({"cpu": "2"}));
+    let made = api.create(PODS, pod("a", json!({}))).await;
+    assert_eq!(
+        made["spec"]["containers"][0]["resources"]["limits"],
+        json!({"cpu": "1", "memory": "1Gi"})
+    );
+    for (resources, why) in [
+        (
+            json!({"requests": {"memory": "2Gi"}}),
+            "spec.containers[0].resources.requests: Invalid value: \"2Gi\": must be less than or equal to memory limit \
+             of 1Gi",
+        ),
+        (
+            json!({"limits": {"memory": "much"}}),
+            "spec.containers[0].resources.limits[memory]: Invalid value: \"much\": is not a quantity",
+        ),
+    ] {
+        let (code, body) = api.call(Method::POST, PODS, pod("b", resources)).await;
+        assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY);
+        let message = body["message"].as_str().unwrap_or_default();
+        assert!(message.contains(why), "{message}");
+    }
+    let range = json!({"metadata": {"name": "c"}, "spec": {"limits": [
+        {"type": "PersistentVolumeClaim", "max": {"storage": "1000"}}]}});
+    api.create(RANGES, range).await;
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": 1024}}}});
+    let (code, body) = api.call(Method::POST, CLAIMS, claim).await;
+    assert_eq!(code, StatusCode::FORBIDDEN);
+    assert_eq!(
+        body["message"],
+        "persistentvolumeclaims \"c\" is forbidden: maximum storage usage per PersistentVolumeClaim is 1k, but \
+         request is 1024"
+    );
+}
+
+#[tokio::test]
 async fn claims_are_refused_outside_of_the_limits() {
     let api = start().await;
     let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [
