@@ -1,8 +1,14 @@
 //! Limit ranges: defaults of pods, and refusals.
 
-use crate::support::*;
+use crate::{
+    other_servers::{authority, bundle, serve, service, webhooks},
+    support::*,
+};
+use axum::{Json, Router, routing::post};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+use serving::ClientCertificates;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const RANGES: &str = "/api/v1/namespaces/default/limitranges";
@@ -133,4 +139,42 @@ async fn range_whose_values_contradict_each_other_is_invalid() {
         ),
         "{message}"
     );
+}
+
+async fn add_sidecar(Json(review): Json<Value>) -> Json<Value> {
+    let sidecar = json!({"name": "sidecar", "image": "i:1"});
+    let patch = json!([{"op": "add", "path": "/spec/containers/-", "value": sidecar}]);
+    Json(
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
+            "uid": review["request"]["uid"], "allowed": true,
+            "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string()),
+        }}),
+    )
+}
+
+#[tokio::test]
+async fn containers_of_webhooks_get_defaults() {
+    let api = start().await;
+    let ca = authority();
+    let hooks = Router::new().route("/mutate", post(add_sidecar));
+    let clients = ClientCertificates::Ignored;
+    let address = serve(&api, &ca, "backend.default.svc", clients, hooks).await;
+    service(&api, address).await;
+    let mut hooks = webhooks("MutatingWebhookConfiguration", "mutate", &bundle(&ca));
+    hooks["webhooks"][0]["rules"][0]["resources"] = json!(["pods"]);
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    api.create(&format!("{group}/mutatingwebhookconfigurations"), hooks)
+        .await;
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [
+        {"type": "Container", "max": {"memory": "1Gi"}}]}});
+    api.create(RANGES, range).await;
+    let made = api.create(PODS, pod("a", json!({}))).await;
+    let containers = made["spec"]["containers"].as_array();
+    let limits: Vec<&Value> = containers
+        .into_iter()
+        .flatten()
+        .map(|one| &one["resources"]["limits"]["memory"])
+        .collect();
+    assert_eq!(limits, ["1Gi", "1Gi"]);
+    api.stop.cancel();
 }
