@@ -75,6 +75,7 @@ async fn amounts_that_are_numbers_count_and_requests_are_within_defaults() {
         made["spec"]["containers"][0]["resources"]["limits"],
         json!({"cpu": "1", "memory": "1Gi"})
     );
+    assert_eq!(made["status"]["qosClass"], "Guaranteed");
     for (resources, why) in [
         (
             json!({"requests": {"memory": "2Gi"}}),
