@@ -31,10 +31,7 @@ const PARTS: [&str; 5] = [
 const OF_CONTAINERS: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
 
 fn default(range: &mut Value) {
-    let items = range["spec"]
-        .get_mut("limits")
-        .and_then(Value::as_array_mut);
-    for item in items.into_iter().flatten() {
+    for item in range["spec"]["limits"].as_array_mut().into_iter().flatten() {
         for part in PARTS {
             amounts::as_text(item.get_mut(part));
         }
