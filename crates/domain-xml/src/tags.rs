@@ -12,7 +12,8 @@ pub struct TaggedDevice {
     pub kind: TaggedKind,
     /// Such as `0000:01:00.0`.
     pub address: String,
-    /// Hardware address of an interface. The node's card has that of a virtual function.
+    /// Hardware address of an interface. That of a virtual function is known if the user chose it: the node's card
+    /// has it.
     pub mac: Option<String>,
     pub tag: String,
 }
@@ -23,8 +24,16 @@ pub enum TaggedKind {
     HostDevice,
 }
 
+/// What the user says about a device.
+struct Tag<'a> {
+    kind: TaggedKind,
+    text: &'a str,
+    /// The hardware address that the user chose for a virtual function.
+    mac: Option<&'a str>,
+}
+
 /// Tags by the alias of the device.
-type Tags<'a> = BTreeMap<String, (TaggedKind, &'a str)>;
+type Tags<'a> = BTreeMap<String, Tag<'a>>;
 
 /// Whether any device has a tag.
 pub(crate) fn has_tags(devices: &Devices) -> bool {
@@ -56,8 +65,14 @@ fn by_alias(devices: &Devices) -> (Tags<'_>, Tags<'_>) {
     let mut of_others = Tags::new();
     for one in &devices.interfaces {
         if let Some(tag) = given(one.tag.as_deref()) {
-            of_interfaces.insert(format!("ua-{}", one.name), (Interface, tag));
-            of_others.insert(format!("ua-sriov-{}", one.name), (Interface, tag));
+            let tag = |mac| Tag {
+                kind: Interface,
+                text: tag,
+                mac,
+            };
+            of_interfaces.insert(format!("ua-{}", one.name), tag(None));
+            let mac = given(one.mac_address.as_deref());
+            of_others.insert(format!("ua-sriov-{}", one.name), tag(mac));
         }
     }
     let host_devices = devices.host_devices.iter();
@@ -66,8 +81,14 @@ fn by_alias(devices: &Devices) -> (Tags<'_>, Tags<'_>) {
     let gpus = gpus.map(|one| ("gpu", &one.name, one.tag.as_deref()));
     for (kind, name, tag) in host_devices.chain(gpus) {
         if let Some(tag) = given(tag) {
-            of_others.insert(format!("ua-{kind}-{name}"), (HostDevice, tag));
-            of_others.insert(format!("ua-dra-{kind}-{name}"), (HostDevice, tag));
+            for alias in [format!("ua-{kind}-{name}"), format!("ua-dra-{kind}-{name}")] {
+                let tag = Tag {
+                    kind: HostDevice,
+                    text: tag,
+                    mac: None,
+                };
+                of_others.insert(alias, tag);
+            }
         }
     }
     (of_interfaces, of_others)
@@ -79,15 +100,15 @@ fn given(tag: Option<&str>) -> Option<&str> {
 
 fn tagged(element: &Element, tags: &Tags<'_>) -> Option<TaggedDevice> {
     let alias = element.first("alias")?.attribute("name")?;
-    let (kind, tag) = tags.get(alias)?;
+    let tag = tags.get(alias)?;
     let mac = element
         .first("mac")
         .and_then(|mac| mac.attribute("address"));
     Some(TaggedDevice {
-        kind: *kind,
+        kind: tag.kind,
         address: address(element.first("address")?)?,
-        mac: mac.map(str::to_owned),
-        tag: (*tag).to_owned(),
+        mac: mac.or(tag.mac).map(str::to_owned),
+        tag: tag.text.to_owned(),
     })
 }
 
@@ -110,7 +131,7 @@ mod tests {
     #[test]
     fn tagged_devices_have_their_address() {
         let devices: Devices = serde_json::from_value(json!({
-            "interfaces": [{"name": "a", "tag": "red"}, {"name": "b"}, {"name": "fast", "tag": "data"}],
+            "interfaces": [{"name": "a", "tag": "red"}, {"name": "b"}, {"name": "fast", "tag": "data", "macAddress": "02:00:00:00:00:02"}],
             "hostDevices": [{"name": "nvme", "deviceName": "x/y", "tag": "disk"}, {"name": "usb", "deviceName": "x/u", "tag": "key"}],
             "gpus": [{"name": "card", "deviceName": "x/z", "tag": "draw"}, {"name": "none", "deviceName": "x/z", "tag": ""}],
         }))
@@ -157,7 +178,7 @@ mod tests {
                 "Interface 0000:01:00.1 Some(\"02:00:00:00:00:01\") red",
                 "HostDevice 0000:0a:00.1 None disk",
                 "HostDevice 0000:0b:00.1 None draw",
-                "Interface 0000:0d:00.1 None data",
+                "Interface 0000:0d:00.1 Some(\"02:00:00:00:00:02\") data",
             ]
         );
         // libvirt chooses the address.

@@ -3,6 +3,7 @@
 //! Parsing, comparison, sums and formatting only. Invariant: hostile text neither panics nor
 //! overflows. Out of scope: units; callers decide whether an amount counts bytes or CPUs.
 
+mod notation;
 mod parse;
 mod units;
 
@@ -13,6 +14,7 @@ use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+pub use notation::{Notation, Written};
 use units::{BINARY, DECIMAL, NANO, div_ceil};
 
 /// A quantity as a number.

@@ -81,3 +81,31 @@ fn sums_are_exact_and_saturate() {
     let largest = Amount { nanos: i128::MAX };
     assert_eq!(largest.plus(Amount::ONE), largest);
 }
+
+#[test]
+fn amounts_keep_their_notation() {
+    for (text, displayed) in [
+        ("0", "0"),
+        ("2000m", "2"),
+        ("0.5", "500m"),
+        ("16G", "16G"),
+        ("10240M", "10240M"),
+        ("1024", "1024"),
+        ("1073741824", "1073741824"),
+        ("100000", "100k"),
+        ("1024Mi", "1Gi"),
+        ("0.5Gi", "512Mi"),
+        ("1000Mi", "1000Mi"),
+        ("0.5Ki", "512"),
+        ("-2Ki", "-2Ki"),
+        ("1025Ki", "1025Ki"),
+        ("1.0009765625Ki", "1025"),
+    ] {
+        assert_eq!(
+            Written::parse(text).unwrap().to_string(),
+            displayed,
+            "{text}"
+        );
+    }
+    assert!(Written::parse("Gi").is_err());
+}

@@ -1,10 +1,13 @@
 //! Limit ranges: defaults that follow from other values, and their order.
 
 use apimachinery::{Violation, names};
-use quantity::Amount;
+use quantity::{Amount, Written};
 use serde_json::{Map, Value};
 
-use super::Strategy;
+use super::{
+    Strategy,
+    amounts::{self, written},
+};
 
 pub(crate) const RANGE: Strategy = Strategy {
     default,
@@ -16,8 +19,22 @@ const CONTAINER: &str = "Container";
 const POD: &str = "Pod";
 const CLAIM: &str = "PersistentVolumeClaim";
 
+/// The parts of an item that have amounts.
+const PARTS: [&str; 5] = [
+    "default",
+    "defaultRequest",
+    "max",
+    "maxLimitRequestRatio",
+    "min",
+];
+/// Resources of containers without a domain; and huge pages.
+const OF_CONTAINERS: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
+
 fn default(range: &mut Value) {
     for item in range["spec"]["limits"].as_array_mut().into_iter().flatten() {
+        for part in PARTS {
+            amounts::as_text(item.get_mut(part));
+        }
         if item["type"] == CONTAINER {
             default_item(item);
         }
@@ -48,8 +65,11 @@ fn add_missing(values: &mut Map<String, Value>, more: &Map<String, Value>) {
     }
 }
 
-fn validate(_: Option<&Value>, range: &Value) -> Vec<Violation> {
+fn validate(live: Option<&Value>, range: &Value) -> Vec<Violation> {
     let mut wrong = Vec::new();
+    if live.is_some_and(|live| live["spec"] == range["spec"]) {
+        return wrong;
+    }
     let mut types: Vec<&str> = Vec::new();
     let items = range["spec"]["limits"].as_array().into_iter().flatten();
     for (index, item) in items.enumerate() {
@@ -66,7 +86,31 @@ fn validate(_: Option<&Value>, range: &Value) -> Vec<Violation> {
             wrong.push(Violation::duplicate(of_type, kind));
         }
         types.push(kind);
+        for part in PARTS {
+            let path = format!("{at}.{part}");
+            wrong.extend(amounts::check(&item[part], &path));
+            wrong.extend(check_names(&item[part], kind, &path));
+        }
         check_item(&at, item, kind, &mut wrong);
+        check_ratios(&at, item, &mut wrong);
+        check_whole(&at, item, kind, &mut wrong);
+    }
+    wrong
+}
+
+fn check_names(amounts: &Value, kind: &str, path: &str) -> Vec<Violation> {
+    let mut wrong = Vec::new();
+    for (name, _) in amounts.as_object().into_iter().flatten() {
+        let field = format!("{path}[{name}]");
+        let unqualified = names::qualified(name).into_iter();
+        wrong.extend(unqualified.map(|why| Violation::invalid(field.clone(), name.as_str(), why)));
+        let is_known = name.contains('/')
+            || name.starts_with("hugepages-")
+            || OF_CONTAINERS.contains(&name.as_str());
+        if !is_known && [CONTAINER, POD].contains(&kind) {
+            let why = "must be a standard resource for containers";
+            wrong.push(Violation::invalid(field, name.as_str(), why));
+        }
     }
     wrong
 }
@@ -102,7 +146,7 @@ fn check_item(at: &str, item: &Value, kind: &str, wrong: &mut Vec<Violation>) {
         ("default", "max", "default", "max"),
     ] {
         for (name, least, most) in both(item, lower, upper) {
-            if least > most {
+            if least.amount > most.amount {
                 let found = item[blamed][name].clone();
                 let lower = if lower == "defaultRequest" {
                     "default request"
@@ -115,39 +159,66 @@ fn check_item(at: &str, item: &Value, kind: &str, wrong: &mut Vec<Violation>) {
             }
         }
     }
-    for (name, ratio) in item["maxLimitRequestRatio"]
-        .as_object()
-        .into_iter()
-        .flatten()
-    {
-        if amount(ratio).is_some_and(|ratio| ratio < Amount::ONE) {
-            let field = format!("{at}.maxLimitRequestRatio[{name}]");
-            let why = format!("ratio {} is less than 1", text(ratio));
-            wrong.push(Violation::invalid(field, ratio.clone(), why));
+}
+
+fn check_ratios(at: &str, item: &Value, wrong: &mut Vec<Violation>) {
+    let ratios = item["maxLimitRequestRatio"].as_object();
+    for (name, value) in ratios.into_iter().flatten() {
+        let Some(ratio) = written(value) else {
+            continue;
+        };
+        let field = format!("{at}.maxLimitRequestRatio[{name}]");
+        if ratio.amount < Amount::ONE {
+            let why = format!("ratio {ratio} is less than 1");
+            wrong.push(Violation::invalid(field.clone(), value.clone(), why));
+        }
+        let [min, max] = ["min", "max"].map(|part| {
+            let bound = written(&item[part][name]);
+            bound.map(|bound| bound.amount)
+        });
+        let (Some(min), Some(max)) = (min, max) else {
+            continue;
+        };
+        if let Some(most) = exceeded_ratio(max, min, ratio.amount) {
+            let why = format!("ratio {ratio} is greater than max/min = {most}");
+            wrong.push(Violation::invalid(field, value.clone(), why));
         }
     }
 }
 
-/// A quantity, which may be a number.
-pub(crate) fn amount(value: &Value) -> Option<Amount> {
-    match value {
-        Value::String(text) => Amount::parse_text(text).ok(),
-        Value::Number(number) => Amount::parse_text(&number.to_string()).ok(),
-        _ => None,
+/// The quotient, as text, if the ratio is greater.
+fn exceeded_ratio(max: Amount, min: Amount, ratio: Amount) -> Option<String> {
+    let [max, min, ratio] = [max, min, ratio].map(|amount| u128::from(amount.millis()));
+    // In thousandths, both sides. Nothing is greater than a quotient by zero.
+    (min > 0 && ratio * min > max * 1000).then(|| quotient(max, min))
+}
+
+/// With six digits behind the point; `divisor` is not zero.
+pub(crate) fn quotient(dividend: u128, divisor: u128) -> String {
+    let millionths = (dividend * 1_000_000 + divisor / 2) / divisor;
+    let (whole, rest) = (millionths / 1_000_000, millionths % 1_000_000);
+    format!("{whole}.{rest:06}")
+}
+
+/// A limit of what is given whole is the request.
+fn check_whole(at: &str, item: &Value, kind: &str, wrong: &mut Vec<Violation>) {
+    for (name, request, limit) in both(item, "defaultRequest", "default") {
+        if request.amount != limit.amount && !amounts::may_be_overcommitted(name) {
+            let found = item["defaultRequest"][name].clone();
+            let why = format!(
+                "default value {limit} must equal to defaultRequest value {request} in {kind}"
+            );
+            let field = format!("{at}.defaultRequest[{name}]");
+            wrong.push(Violation::invalid(field, found, why));
+        }
     }
 }
 
-fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
-}
-
 /// The resources that both parts name.
-fn both<'a>(item: &'a Value, one: &str, other: &str) -> Vec<(&'a str, Amount, Amount)> {
+fn both<'a>(item: &'a Value, one: &str, other: &str) -> Vec<(&'a str, Written, Written)> {
     let first = item[one].as_object().into_iter().flatten();
     let pairs = first.filter_map(|(name, value)| {
-        Some((name.as_str(), amount(value)?, amount(&item[other][name])?))
+        Some((name.as_str(), written(value)?, written(&item[other][name])?))
     });
     pairs.collect()
 }
@@ -178,6 +249,12 @@ mod tests {
                 json!({"cpu": "3", "memory": "1Gi"}),
                 json!({"cpu": "3", "memory": "1Mi"}),
             ),
+            // As text, like everywhere.
+            (
+                json!({"default": {"cpu": 2}}),
+                json!({"cpu": "2"}),
+                json!({"cpu": "2"}),
+            ),
         ] {
             for (kind, is_defaulted) in [("Container", true), ("Pod", false)] {
                 let mut item = item.clone();
@@ -190,7 +267,8 @@ mod tests {
                     assert_eq!(found["default"], limits, "{before}");
                     assert_eq!(found["defaultRequest"], requests, "{before}");
                 } else {
-                    assert_eq!(*found, before);
+                    assert_eq!(found["defaultRequest"], before["defaultRequest"]);
+                    assert_eq!(found["max"], before["max"]);
                 }
             }
         }
@@ -251,6 +329,38 @@ mod tests {
                 vec!["spec.limits[1].type"],
             ),
             (vec![item("Other", json!({}))], vec!["spec.limits[0].type"]),
+            (
+                vec![item("Container", json!({"max": {"cpu": "much"}}))],
+                vec!["spec.limits[0].max[cpu]"],
+            ),
+            (
+                vec![item(
+                    "Pod",
+                    json!({"max": {"storage": "1", "a.io/x": "1", "hugepages-2Mi": "2Mi"}}),
+                )],
+                vec!["spec.limits[0].max[storage]"],
+            ),
+            (
+                vec![item(
+                    "Container",
+                    json!({"min": {"cpu": "1"}, "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "3"}}),
+                )],
+                vec!["spec.limits[0].maxLimitRequestRatio[cpu]"],
+            ),
+            (
+                vec![item(
+                    "Container",
+                    json!({"min": {"cpu": "0"}, "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "3"}}),
+                )],
+                vec![],
+            ),
+            (
+                vec![item(
+                    "Container",
+                    json!({"defaultRequest": {"a.io/x": "1"}, "default": {"a.io/x": "2"}}),
+                )],
+                vec!["spec.limits[0].defaultRequest[a.io/x]"],
+            ),
             (vec![item("example.com/other", json!({}))], vec![]),
             (
                 vec![item(

@@ -9,6 +9,7 @@ mod strategy;
 
 pub(crate) mod access;
 pub(crate) mod accounts;
+pub(crate) mod amounts;
 pub(crate) mod budgets;
 pub(crate) mod data;
 pub(crate) mod definitions;

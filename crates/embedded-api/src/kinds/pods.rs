@@ -1,10 +1,10 @@
 //! Pods: defaults and validation.
 
 use apimachinery::{Violation, names};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
-    DeletionResponse, InitialStatus, Strategy,
+    DeletionResponse, InitialStatus, Strategy, amounts,
     fields::{check_enum, each, fill, fill_absent},
 };
 
@@ -87,7 +87,7 @@ fn default_container(container: &mut Value) {
         }
     });
     for part in ["limits", "requests"] {
-        amounts_as_text(container["resources"].get_mut(part));
+        amounts::as_text(container["resources"].get_mut(part));
     }
     // Limits are the default of requests.
     let limits = container["resources"]["limits"]
@@ -97,16 +97,6 @@ fn default_container(container: &mut Value) {
     for (name, amount) in limits {
         if container["resources"]["requests"][&name].is_null() {
             container["resources"]["requests"][&name] = amount;
-        }
-    }
-}
-
-/// Amounts may be written as numbers and are read back as strings.
-fn amounts_as_text(amounts: Option<&mut Value>) {
-    let amounts = amounts.and_then(Value::as_object_mut);
-    for amount in amounts.into_iter().flat_map(Map::values_mut) {
-        if amount.is_number() {
-            *amount = amount.to_string().into();
         }
     }
 }
@@ -177,6 +167,9 @@ pub(crate) fn qos_class(pod: &Value) -> &'static str {
 
 fn validate(live: Option<&Value>, pod: &Value) -> Vec<Violation> {
     let mut wrong = check_containers(pod);
+    if live.is_none() {
+        wrong.extend(check_resources(pod));
+    }
     wrong.extend(check_sysctls(pod));
     check_enum(
         &pod["spec"],
@@ -198,6 +191,20 @@ fn validate(live: Option<&Value>, pod: &Value) -> Vec<Violation> {
         let why = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
         wrong.push(Violation::forbidden("spec", why));
     }
+    wrong
+}
+
+fn check_resources(pod: &Value) -> Vec<Violation> {
+    let of_list = |list: &'static str| {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        let containers = containers.enumerate();
+        containers.flat_map(move |(at, container)| {
+            let path = format!("spec.{list}[{at}].resources");
+            amounts::check_resources(&container["resources"], &path)
+        })
+    };
+    let mut wrong: Vec<Violation> = of_list("containers").collect();
+    wrong.extend(of_list("initContainers"));
     wrong
 }
 

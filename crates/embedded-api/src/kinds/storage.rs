@@ -4,7 +4,7 @@ use apimachinery::Violation;
 use serde_json::{Map, Value, json};
 
 use super::{
-    DeletionResponse, InitialStatus, Strategy,
+    DeletionResponse, InitialStatus, Strategy, amounts,
     fields::{check_enum, fill, fill_absent, fill_in},
 };
 
@@ -44,6 +44,15 @@ pub(crate) const CLASS: Strategy = Strategy {
 fn default_claim(claim: &mut Value) {
     fill(claim, "status", json!({"phase": "Pending"}));
     fill_in(claim, "spec", "volumeMode", "Filesystem");
+    if let Some(spec) = claim.get_mut("spec") {
+        resources_as_text(spec);
+    }
+}
+
+fn resources_as_text(spec: &mut Value) {
+    for part in ["/resources/limits", "/resources/requests"] {
+        amounts::as_text(spec.pointer_mut(part));
+    }
 }
 
 fn default_volume(volume: &mut Value) {
@@ -73,6 +82,10 @@ fn validate_claim(live: Option<&Value>, claim: &Value) -> Vec<Violation> {
     if spec["resources"]["requests"]["storage"].is_null() {
         wrong.push(Violation::required("spec.resources[storage]", ""));
     }
+    let requests = &spec["resources"]["requests"];
+    if live.is_none_or(|live| live["spec"]["resources"]["requests"] != *requests) {
+        wrong.extend(amounts::check(requests, "spec.resources.requests"));
+    }
     check_enum(
         spec,
         "spec",
@@ -92,6 +105,8 @@ fn validate_claim(live: Option<&Value>, claim: &Value) -> Vec<Violation> {
 /// once bound, its request may grow.
 fn immutable_part(live: &Value, spec: &Value) -> Value {
     let mut spec = spec.clone();
+    // Earlier versions stored numbers as such.
+    resources_as_text(&mut spec);
     let absent = |field: &str| live["spec"][field].as_str().unwrap_or_default().is_empty();
     let free = ["volumeName", "storageClassName"]
         .into_iter()

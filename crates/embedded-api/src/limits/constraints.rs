@@ -1,15 +1,20 @@
 //! What a limit range forbids. Pure; messages are those of Kubernetes.
 
-use quantity::Amount;
+use std::collections::BTreeMap;
+
+use quantity::{Notation, Written};
 use serde_json::Value;
 
-use crate::kinds::limits::amount;
-use crate::quota::{Usage, amounts, containers, pod_amounts};
+use crate::kinds::{amounts::written, limits::quotient};
+use crate::quota::{containers, pod_amounts};
+
+/// Amounts by resource.
+type Amounts = BTreeMap<String, Written>;
 
 /// The requests and limits of a container or of a whole pod.
 struct Resources {
-    requests: Usage,
-    limits: Usage,
+    requests: Amounts,
+    limits: Amounts,
 }
 
 /// Why the range forbids the pod.
@@ -29,8 +34,8 @@ pub(super) fn of_pod(range: &Value, pod: &Value) -> Vec<String> {
             }
             Some("Pod") => {
                 let sums = Resources {
-                    requests: pod_amounts(pod, "requests"),
-                    limits: pod_amounts(pod, "limits"),
+                    requests: sums(pod, "requests"),
+                    limits: sums(pod, "limits"),
                 };
                 check(item, "Pod", &sums, &mut wrong);
             }
@@ -50,7 +55,7 @@ pub(super) fn of_claim(range: &Value, claim: &Value) -> Vec<String> {
             let usage = format!("minimum {name} usage per {KIND} is {least}");
             match requests.get(name) {
                 None => wrong.push(format!("{usage}.  No request is specified")),
-                Some(found) if *found < least => {
+                Some(found) if found.amount < least.amount => {
                     wrong.push(format!("{usage}, but request is {found}"));
                 }
                 Some(_) => {}
@@ -60,7 +65,7 @@ pub(super) fn of_claim(range: &Value, claim: &Value) -> Vec<String> {
             let usage = format!("maximum {name} usage per {KIND} is {most}");
             match requests.get(name) {
                 None => wrong.push(format!("{usage}.  No request is specified")),
-                Some(found) if *found > most => {
+                Some(found) if found.amount > most.amount => {
                     wrong.push(format!("{usage}, but request is {found}"));
                 }
                 Some(_) => {}
@@ -74,9 +79,29 @@ fn items(range: &Value) -> impl Iterator<Item = &Value> {
     range["spec"]["limits"].as_array().into_iter().flatten()
 }
 
-fn named(list: &Value) -> impl Iterator<Item = (&str, Amount)> {
+fn named(list: &Value) -> impl Iterator<Item = (&str, Written)> {
     let list = list.as_object().into_iter().flatten();
-    list.filter_map(|(name, value)| Some((name.as_str(), amount(value)?)))
+    list.filter_map(|(name, value)| Some((name.as_str(), written(value)?)))
+}
+
+fn amounts(list: &Value) -> Amounts {
+    let owned = named(list).map(|(name, amount)| (name.to_owned(), amount));
+    owned.collect()
+}
+
+/// What the whole pod has. A sum has the notation of its first part.
+fn sums(pod: &Value, part: &str) -> Amounts {
+    let notation = |name: &str| {
+        let mut all = containers(pod, "containers").chain(containers(pod, "initContainers"));
+        let first = all.find_map(|container| written(&container["resources"][part][name]));
+        first.map_or(Notation::Decimal, |first| first.notation)
+    };
+    let sums = pod_amounts(pod, part).into_iter();
+    let sums = sums.map(|(name, amount)| {
+        let notation = notation(&name);
+        (name, Written { amount, notation })
+    });
+    sums.collect()
 }
 
 fn check(item: &Value, kind: &str, found: &Resources, wrong: &mut Vec<String>) {
@@ -91,37 +116,41 @@ fn check(item: &Value, kind: &str, found: &Resources, wrong: &mut Vec<String>) {
     }
 }
 
-fn below_minimum(kind: &str, name: &str, least: Amount, found: &Resources) -> Option<String> {
+fn below_minimum(kind: &str, name: &str, least: Written, found: &Resources) -> Option<String> {
     let usage = format!("minimum {name} usage per {kind} is {least}");
     let Some(request) = found.requests.get(name) else {
         return Some(format!("{usage}.  No request is specified"));
     };
-    if *request < least {
+    if request.amount < least.amount {
         return Some(format!("{usage}, but request is {request}"));
     }
-    let limit = found.limits.get(name).filter(|limit| **limit < least)?;
+    let limit = found.limits.get(name)?;
+    if limit.amount >= least.amount {
+        return None;
+    }
     Some(format!("{usage}, but limit is {limit}"))
 }
 
-fn above_maximum(kind: &str, name: &str, most: Amount, found: &Resources) -> Option<String> {
+fn above_maximum(kind: &str, name: &str, most: Written, found: &Resources) -> Option<String> {
     let usage = format!("maximum {name} usage per {kind} is {most}");
     let Some(limit) = found.limits.get(name) else {
         return Some(format!("{usage}.  No limit is specified"));
     };
-    if *limit > most {
+    if limit.amount > most.amount {
         return Some(format!("{usage}, but limit is {limit}"));
     }
-    let request = found
-        .requests
-        .get(name)
-        .filter(|request| **request > most)?;
+    let request = found.requests.get(name)?;
+    if request.amount <= most.amount {
+        return None;
+    }
     Some(format!("{usage}, but request is {request}"))
 }
 
-fn above_ratio(kind: &str, name: &str, most: Amount, found: &Resources) -> Option<String> {
+fn above_ratio(kind: &str, name: &str, most: Written, found: &Resources) -> Option<String> {
     let usage = format!("{name} max limit to request ratio per {kind} is {most}");
-    let given = |amounts: &Usage| {
-        let millis = amounts.get(name).map(|amount| u128::from(amount.millis()));
+    let given = |amounts: &Amounts| {
+        let found = amounts.get(name);
+        let millis = found.map(|found| u128::from(found.amount.millis()));
         millis.filter(|millis| *millis > 0)
     };
     let Some(request) = given(&found.requests) else {
@@ -133,12 +162,11 @@ fn above_ratio(kind: &str, name: &str, most: Amount, found: &Resources) -> Optio
         return Some(format!("{usage}, but no limit is specified or limit is 0"));
     };
     // In thousandths, both sides.
-    if limit * 1000 <= request * u128::from(most.millis()) {
+    if limit * 1000 <= request * u128::from(most.amount.millis()) {
         return None;
     }
-    let millionths = (limit * 1_000_000 + request / 2) / request;
-    let (whole, rest) = (millionths / 1_000_000, millionths % 1_000_000);
-    Some(format!("{usage}, but provided ratio is {whole}.{rest:06}"))
+    let ratio = quotient(limit, request);
+    Some(format!("{usage}, but provided ratio is {ratio}"))
 }
 
 /// Containers that are alike give one message.
@@ -218,6 +246,20 @@ mod tests {
                 json!({"type": "Pod", "max": {"cpu": "3"}}),
                 two(),
                 "maximum cpu usage per Pod is 3, but limit is 4",
+            ),
+            (
+                json!({"type": "Container", "max": {"memory": "16G"}}),
+                vec![container(json!({}), json!({"memory": "20480M"}))],
+                "maximum memory usage per Container is 16G, but limit is 20480M",
+            ),
+            (
+                json!({"type": "Pod", "max": {"memory": "2048"}}),
+                [
+                    vec![container(json!({}), json!({"memory": "1Ki"}))],
+                    vec![container(json!({}), json!({"memory": "3072"}))],
+                ]
+                .concat(),
+                "maximum memory usage per Pod is 2048, but limit is 4Ki",
             ),
             (
                 json!({"type": "Pod", "min": {"cpu": "3"}}),

@@ -53,7 +53,7 @@ fn add(container: &mut Value, part: &str, values: &Map<String, Value>) -> Vec<St
         return added;
     }
     for (name, value) in values {
-        if !container["resources"][part][name].is_null() {
+        if value.is_null() || !container["resources"][part][name].is_null() {
             continue;
         }
         let resources = &mut container["resources"];

@@ -12,16 +12,25 @@ use serde_json::Value;
 use crate::{
     api::Api,
     error::ApiError,
+    kinds::pods,
     store::{Collection, Scope},
     verbs::Call,
 };
 
 const PLURAL: &str = "limitranges";
 
-/// Fills in requests and limits that the containers of a new pod do not have.
+/// Fills in requests and limits that the containers of a new pod do not have, and the class that follows from them; may
+/// be repeated. Other objects stay.
 pub(crate) async fn complete(api: &Api, call: &Call, pod: &mut Value) -> Result<(), ApiError> {
+    if !call.kind.is("", "pods") {
+        return Ok(());
+    }
     for range in of_namespace(api, &call.namespace).await? {
         defaults::apply(&range, pod);
+    }
+    let class = pods::qos_class(pod);
+    if let Some(Value::Object(status)) = pod.get_mut("status") {
+        status.insert("qosClass".to_owned(), class.into());
     }
     Ok(())
 }

@@ -11,7 +11,8 @@ use quantity::Amount;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-pub(crate) use self::usage::{Usage, amounts, containers, pod_amounts};
+use self::usage::Usage;
+pub(crate) use self::usage::{containers, pod_amounts};
 use crate::{
     api::Api,
     error::ApiError,

@@ -6,7 +6,7 @@ use apimachinery::GroupResource;
 use quantity::Amount;
 use serde_json::Value;
 
-use crate::store::Collection;
+use crate::{kinds::amounts::written, store::Collection};
 
 /// Amounts by resource name as in quotas.
 pub(crate) type Usage = BTreeMap<String, Amount>;
@@ -159,12 +159,10 @@ pub(crate) fn pod_amounts(pod: &Value, part: &str) -> Usage {
     sum
 }
 
-pub(crate) fn amounts(list: &Value) -> Usage {
+fn amounts(list: &Value) -> Usage {
     let list = list.as_object().into_iter().flatten();
-    list.filter_map(|(name, amount)| {
-        Some((name.clone(), Amount::parse_text(amount.as_str()?).ok()?))
-    })
-    .collect()
+    list.filter_map(|(name, value)| Some((name.clone(), written(value)?.amount)))
+        .collect()
 }
 
 pub(crate) fn containers<'a>(pod: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {

@@ -64,6 +64,8 @@ pub(crate) async fn create(
         prepare::prune(api, call, &mut object)?;
         prepare::drop_nulls(call, &mut object);
         prepare::default(call, &mut object);
+        // Webhooks add containers, which get the limits of others.
+        limits::complete(api, call, &mut object).await?;
     }
     let _services = match services::admit(api, call, None, &mut object).await {
         Ok(gate) => gate,
