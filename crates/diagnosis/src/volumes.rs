@@ -143,8 +143,9 @@ pub(crate) fn over_capacity(observed: &Observed) -> Vec<Finding> {
             let reason = Reason::ClaimOverCapacity;
             let event = observed.event("PersistentVolumeClaim", name, &[reason])?;
             let message = event.message.as_deref().unwrap_or_default();
-            let sentence =
-                format!("The volume of the claim {name:?} is full, or holds more than its capacity.");
+            let sentence = format!(
+                "The volume of the claim {name:?} is full, or holds more than its capacity."
+            );
             let finding = Finding::new(sentence).because(reason).evidence(
                 format!("event of {name}"),
                 reason.as_str(),

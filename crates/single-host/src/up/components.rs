@@ -14,7 +14,9 @@ use serving::{ClientCertificates, HttpsClient};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use virt_controller::AccelerationPolicy;
-use virt_handler::{Capabilities, DeviceFiles, GuestCredentials, MediatedDevices, PermittedDevices};
+use virt_handler::{
+    Capabilities, DeviceFiles, GuestCredentials, MediatedDevices, PermittedDevices,
+};
 
 use super::{certificates::Certificates, exports, install, uploads};
 use crate::{
