@@ -444,6 +444,7 @@ mod tests {
         // Files that were there before count.
         fs::create_dir(one.join("inner")).unwrap();
         assert!(write(&one.join("inner/before"), 2));
+        std::os::unix::fs::symlink("/none", one.join("inner/link")).unwrap();
         for _ in 0..2 {
             assert!(limit(&one, 8 * MIB).unwrap());
         }
@@ -464,6 +465,28 @@ mod tests {
         // Interrupted after the directory had its project: completed.
         assert!(limit(&one, 16 * MIB).unwrap());
         assert!(usage(&one).unwrap().unwrap().bytes > 8 * MIB);
+    }
+
+    #[test]
+    fn directory_gets_one_project_from_several_callers() {
+        let disk = FileSystem::make();
+        if disk.mount(c"prjquota").is_err() {
+            return;
+        }
+        let dir = disk.root().join("dir");
+        let inner = dir.join("inner");
+        fs::create_dir_all(&inner).unwrap();
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| assert!(limit(&dir, 8 * MIB).unwrap()));
+            }
+        });
+        let project = |dir: &Path| {
+            let dir = open(CWD, dir).unwrap();
+            attributes(dir.as_fd()).unwrap().unwrap().project
+        };
+        assert!(is_ours(project(&dir)));
+        assert_eq!(project(&inner), project(&dir));
     }
 
     #[test]
