@@ -393,7 +393,7 @@ mod tests {
             self.dir.path().join("mounted")
         }
 
-        fn mount(&self, options: &std::ffi::CStr) -> rustix::io::Result<()> {
+        fn mount(&self, options: &CStr) -> rustix::io::Result<()> {
             rustix::mount::mount(
                 &self.device,
                 self.root(),
