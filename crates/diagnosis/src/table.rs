@@ -86,7 +86,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("started-paused", Broken, "the guest was started paused", paused::started).explains(&[R::PausedByUser]),
     Rule::new("paused-by-user", Broken, "a user paused the guest", paused::by_user).explains(&[R::PausedByUser]),
     Rule::new("paused-by-migration", Waiting, "the guest is paused for its migration", paused::by_migration).explains(&[R::PausedByMigrationMonitor]),
-    Rule::new("claim-over-capacity", Notice, "a volume holds more than its capacity", volumes::over_capacity).explains(&[R::ClaimOverCapacity]),
+    Rule::new("claim-over-capacity", Notice, "a volume is full, or holds more than its capacity", volumes::over_capacity).explains(&[R::ClaimOverCapacity]),
     Rule::new("volume-not-attached", Notice, "a volume cannot be attached to the running guest", volumes::not_attached).explains(volumes::NOT_ATTACHED),
     Rule::new("volume-not-released", Notice, "the running guest keeps a volume that it should lose", volumes::not_released).explains(volumes::NOT_RELEASED),
     Rule::new("interface-not-plugged", Notice, "the running guest does not get or lose an interface", vmi::interface_not_plugged).explains(vmi::PLUGGED),

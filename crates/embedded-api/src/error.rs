@@ -148,7 +148,8 @@ impl From<StoreError> for ApiError {
                 tracing::error!("the write-ahead log of the API's database is full");
                 Status::service_unavailable(
                     "the write-ahead log of the API's database is full: it is emptied once no process reads \
-                     an old state of the database, such as a `ferrovirt backup` that does not end",
+                     an old state of the database: end a `ferrovirt backup` that does not end; if there is none, \
+                     the log of this server says why the database cannot take it",
                 )
                 .into()
             }

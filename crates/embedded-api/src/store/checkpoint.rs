@@ -42,6 +42,10 @@ impl Limits {
     };
 }
 
+/// A log of this part of its bound that is held up is worth a warning, so that somebody can act before writes are
+/// refused.
+const WORRYING: u32 = 4;
+
 /// The thread, which ends with this value.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
@@ -96,6 +100,7 @@ impl Checkpoints {
             writer: Arc::clone(writer),
             own,
             patient_after: Instant::now(),
+            is_held_up: false,
         };
         let thread = thread::Builder::new()
             .name("checkpoints".to_owned())
@@ -175,6 +180,8 @@ struct Worker {
     own: Connection,
     /// Not before that, writes wait again.
     patient_after: Instant,
+    /// Whether the log was last found to be held up, and a warning says so.
+    is_held_up: bool,
 }
 
 impl Worker {
@@ -212,7 +219,17 @@ impl Worker {
             self.patient_after = next.unwrap_or(self.patient_after);
         }
         drop(writer);
-        if !emptied? && pages >= limits.full {
+        let is_held_up = !emptied? && pages >= limits.full / WORRYING;
+        if is_held_up && !self.is_held_up {
+            tracing::warn!(
+                pages,
+                full = limits.full,
+                "the write-ahead log of the API's database grows, as a process reads an old state of it, such as \
+                 `ferrovirt backup`: once the log is full, writes are refused"
+            );
+        }
+        self.is_held_up = is_held_up;
+        if is_held_up && pages >= limits.full {
             return Err(StoreError::LogFull);
         }
         Ok(())

@@ -20,7 +20,8 @@ pub enum StoreError {
     #[error("write: the file system that holds the database is read-only")]
     ReadOnly,
     #[error(
-        "write: the write-ahead log of the database is full, as another process reads an old state of it"
+        "write: the write-ahead log of the database is full: another process reads an old state of it, or \
+         it cannot be moved into the database"
     )]
     LogFull,
     #[error("use database")]

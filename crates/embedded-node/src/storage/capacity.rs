@@ -105,6 +105,14 @@ enum Taken {
     More,
 }
 
+impl Taken {
+    /// Of a limited volume.
+    fn of(usage: project::Usage) -> Self {
+        let is_full = usage.bytes.saturating_add(SLACK) >= usage.limit;
+        if is_full { Self::All } else { Self::Less }
+    }
+}
+
 fn measure(dir: &Path, limit: u64, users: Users) -> io::Result<Taken> {
     // In a volume that is used, files could not be moved between directories meanwhile.
     if users == Users::None
@@ -113,8 +121,7 @@ fn measure(dir: &Path, limit: u64, users: Users) -> io::Result<Taken> {
         tracing::debug!(%error, dir = %dir.display(), "volume cannot be limited to its capacity");
     }
     if let Some(usage) = project::usage(dir)? {
-        let is_full = usage.bytes.saturating_add(SLACK) >= usage.limit;
-        return Ok(if is_full { Taken::All } else { Taken::Less });
+        return Ok(Taken::of(usage));
     }
     let is_above = volumes::taken_by(dir, limit)? > limit;
     Ok(if is_above { Taken::More } else { Taken::Less })
@@ -192,6 +199,18 @@ mod tests {
             volume("other", "Filesystem", &claim),
         ] {
             assert_eq!(Measured::of(&other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn limited_volume_is_full_when_little_is_left_of_its_limit() {
+        for capacity in [1 << 20, 10 << 20, 1 << 30, 1 << 40] {
+            let limit = limit(capacity);
+            let taken = |bytes| Taken::of(project::Usage { bytes, limit });
+            assert_eq!(taken(0), Taken::Less, "{capacity}");
+            assert_eq!(taken(capacity + 8192), Taken::Less, "a whole image");
+            assert_eq!(taken(limit - 4096), Taken::All, "{capacity}");
+            assert_eq!(taken(limit), Taken::All, "{capacity}");
         }
     }
 

@@ -9,6 +9,7 @@
 //! directory and never followed if they are symbolic links.
 
 use std::{
+    ffi::CStr,
     io,
     os::fd::{AsRawFd as _, RawFd},
     path::Path,
@@ -155,6 +156,8 @@ fn is_ours(project: u32) -> bool {
 fn project_of(dir: &OwnedFd) -> io::Result<Option<u32>> {
     /// Two directories must not find the same number free.
     static CHOOSING: Mutex<()> = Mutex::new(());
+    // Neither may one directory get two numbers, from two callers.
+    let _one_at_a_time = CHOOSING.lock();
     let Some(now) = attributes(dir.as_fd())? else {
         return Ok(None);
     };
@@ -164,7 +167,6 @@ fn project_of(dir: &OwnedFd) -> io::Result<Option<u32>> {
     if now.project != 0 {
         return Ok(None);
     }
-    let _one_at_a_time = CHOOSING.lock();
     // Numbers begin at another one for each directory, so that few are asked about.
     let start = u32::try_from(rustix::fs::fstat(dir)?.st_ino % u64::from(PROJECTS)).unwrap_or(0);
     for step in 0..PROJECTS {
@@ -194,24 +196,38 @@ fn join_below(dir: &OwnedFd, project: u32, levels: u32) -> io::Result<()> {
         if name == c"." || name == c".." {
             continue;
         }
-        let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => {
-                let inner = open(dir, name)?;
-                join(inner.as_fd(), FileType::Directory, project)?;
-                join_below(&inner, project, levels - 1)?;
-            }
-            FileType::RegularFile => {
-                // A pipe that took the place of the file would block.
-                let flags = OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-                join(file.as_fd(), FileType::RegularFile, project)?;
-            }
-            // Takes nothing but its name, and cannot be opened.
-            _ => {}
+        match join_entry(dir, name, project, levels) {
+            // Another name took its place since the directory was read, and has inherited the project.
+            Err(error) if is_gone(&error) => {}
+            done => done?,
         }
     }
     Ok(())
+}
+
+fn join_entry(dir: &OwnedFd, name: &CStr, project: u32, levels: u32) -> io::Result<()> {
+    let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => {
+            let inner = open(dir, name)?;
+            join(inner.as_fd(), FileType::Directory, project)?;
+            join_below(&inner, project, levels - 1)
+        }
+        FileType::RegularFile => {
+            // A pipe that took the place of the file would block.
+            let flags = OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+            join(file.as_fd(), FileType::RegularFile, project)
+        }
+        // Takes nothing but its name, and cannot be opened.
+        _ => Ok(()),
+    }
+}
+
+/// Whether a name does not lead to what it led to before.
+fn is_gone(error: &io::Error) -> bool {
+    let gone = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::NXIO];
+    Errno::from_io_error(error).is_some_and(|error| gone.contains(&error))
 }
 
 fn join(file: BorrowedFd<'_>, kind: FileType, project: u32) -> io::Result<()> {
@@ -377,7 +393,7 @@ mod tests {
             self.dir.path().join("mounted")
         }
 
-        fn mount(&self, options: &std::ffi::CStr) -> rustix::io::Result<()> {
+        fn mount(&self, options: &CStr) -> rustix::io::Result<()> {
             rustix::mount::mount(
                 &self.device,
                 self.root(),
@@ -428,6 +444,7 @@ mod tests {
         // Files that were there before count.
         fs::create_dir(one.join("inner")).unwrap();
         assert!(write(&one.join("inner/before"), 2));
+        std::os::unix::fs::symlink("/none", one.join("inner/link")).unwrap();
         for _ in 0..2 {
             assert!(limit(&one, 8 * MIB).unwrap());
         }
@@ -448,6 +465,28 @@ mod tests {
         // Interrupted after the directory had its project: completed.
         assert!(limit(&one, 16 * MIB).unwrap());
         assert!(usage(&one).unwrap().unwrap().bytes > 8 * MIB);
+    }
+
+    #[test]
+    fn directory_gets_one_project_from_several_callers() {
+        let disk = FileSystem::make();
+        if disk.mount(c"prjquota").is_err() {
+            return;
+        }
+        let dir = disk.root().join("dir");
+        let inner = dir.join("inner");
+        fs::create_dir_all(&inner).unwrap();
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| assert!(limit(&dir, 8 * MIB).unwrap()));
+            }
+        });
+        let project = |dir: &Path| {
+            let dir = open(CWD, dir).unwrap();
+            attributes(dir.as_fd()).unwrap().unwrap().project
+        };
+        assert!(is_ours(project(&dir)));
+        assert_eq!(project(&inner), project(&dir));
     }
 
     #[test]
