@@ -27,9 +27,9 @@ impl Flows {
     };
 }
 
-/// Each connection has a thread of QEMU in both pods. They would take the time of a guest whose pod has a limit, or whose
-/// CPUs are for it alone; such a guest gets one, if its memory is to be packed. QEMU does not combine several connections with post-copy, and is not
-/// known to keep a limit of the bandwidth with them, so these go before.
+/// Each connection has a thread of QEMU in both pods. They would take the time of a guest whose pod has a limit, or
+/// whose CPUs are for it alone; such a guest gets one, if its memory is to be packed. QEMU does not combine several
+/// connections with post-copy, and is not known to keep a limit of the bandwidth with them, so these go before.
 pub(super) fn flows(
     vmi: &VirtualMachineInstance,
     written: Option<&VmimConfigurationOptions>,
