@@ -1,6 +1,6 @@
 //! The server for the kubelet's probes, for Prometheus, and for tools that wait for a configuration.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ::metrics::{CONTENT_TYPE, Table, render};
 use anyhow::{Context, Result};
@@ -55,11 +55,14 @@ fn router(client: Client, configuration: Configuration, tables: Vec<&'static Tab
         .route("/metrics", get(metrics))
 }
 
-/// Listens on all addresses of the pod.
+/// Listens on all addresses of the pod, of both families where the node has both: a network for migrations may have
+/// another one than that of the pods.
 pub(crate) async fn listen(port: u16) -> Result<TcpListener> {
-    TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))
-        .await
-        .with_context(|| format!("listen on port {port}"))
+    let bound = match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
+        Ok(listener) => Ok(listener),
+        Err(_) => TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await,
+    };
+    bound.with_context(|| format!("listen on port {port}"))
 }
 
 #[cfg(test)]
@@ -73,6 +76,20 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
+
+    #[tokio::test]
+    async fn both_families_are_served() {
+        let listener = listen(0).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let port = address.port();
+        let v4 = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await;
+        assert!(v4.is_ok(), "{v4:?}");
+        // The computer of the test may have no IPv6 at all.
+        if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+            let v6 = tokio::net::TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await;
+            assert!(v6.is_ok(), "{v6:?}");
+        }
+    }
     use crate::metrics;
 
     /// An API server that answers requests for its version with that code.

@@ -27,9 +27,9 @@ impl Flows {
     };
 }
 
-/// Each connection has a thread of QEMU in both pods. They would take the time of a guest whose pod has a limit; such a
-/// guest gets one, if its memory is to be packed. QEMU does not combine several connections with post-copy, and is not
-/// known to keep a limit of the bandwidth with them, so these go before.
+/// Each connection has a thread of QEMU in both pods. They would take the time of a guest whose pod has a limit, or
+/// whose CPUs are for it alone; such a guest gets one, if its memory is to be packed. QEMU does not combine several
+/// connections with post-copy, and is not known to keep a limit of the bandwidth with them, so these go before.
 pub(super) fn flows(
     vmi: &VirtualMachineInstance,
     written: Option<&VmimConfigurationOptions>,
@@ -44,7 +44,7 @@ pub(super) fn flows(
     } else {
         MigrationCompression::None
     };
-    let connections = match (has_cpu_limit(vmi), compression) {
+    let connections = match (has_no_spare_cpu(vmi), compression) {
         (false, _) => CONNECTIONS,
         (true, MigrationCompression::Zstd) => 1,
         (true, MigrationCompression::None) => 0,
@@ -55,8 +55,13 @@ pub(super) fn flows(
     }
 }
 
-fn has_cpu_limit(vmi: &VirtualMachineInstance) -> bool {
-    let resources = vmi.spec.domain.resources.as_ref();
+fn has_no_spare_cpu(vmi: &VirtualMachineInstance) -> bool {
+    let domain = &vmi.spec.domain;
+    let cpu = domain.cpu.as_ref();
+    if cpu.is_some_and(|cpu| cpu.dedicated_cpu_placement == Some(true)) {
+        return true;
+    }
+    let resources = domain.resources.as_ref();
     let limit = resources.and_then(|resources| resources.limits.get("cpu"));
     // One that is not readable counts as a limit.
     limit.is_some_and(|limit| Amount::parse(limit).map_or(true, |amount| amount.millis() > 0))
@@ -73,6 +78,7 @@ mod tests {
         use MigrationCompression::{None, Zstd};
         let zstd = || json!({"experimental": {"compression": "zstd"}});
         let limited = || json!({"resources": {"limits": {"cpu": "2"}}});
+        let dedicated = || json!({"cpu": {"dedicatedCpuPlacement": true}});
         let none = || json!({});
         let with = |mut all: Value, name: &str, value: Value| {
             all[name] = value;
@@ -95,6 +101,8 @@ mod tests {
             ),
             (limited(), none(), 0, None),
             (limited(), zstd(), 1, Zstd),
+            (dedicated(), none(), 0, None),
+            (dedicated(), zstd(), 1, Zstd),
             (
                 json!({"resources": {"limits": {"cpu": "0", "memory": "1Gi"}}}),
                 none(),

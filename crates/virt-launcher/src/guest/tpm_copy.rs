@@ -1,8 +1,9 @@
 //! A copy of what a guest's TPM keeps, while the guest moves to another pod that has the same files.
 //!
-//! If the last step of the move fails in the new pod, libvirt removes the files there, as if they were that pod's own; the
-//! guest goes on in the old pod and would lose its keys. So the old launcher copies them while the guest is paused, and
-//! whoever runs the guest next puts back what is missing.
+//! If the last step of the move fails in the new pod, libvirt removes the files there unless it knows that others
+//! have them (version 11.3 does, by `shared_filesystems`); the guest goes on in the old pod and would lose its keys.
+//! So the old launcher copies them while the guest is paused, and whoever runs the guest next puts back what is
+//! missing.
 //!
 //! **Invariants**: files that are there are never replaced; a copy is complete or is not used.
 
