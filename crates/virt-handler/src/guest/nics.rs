@@ -109,7 +109,22 @@ pub(super) fn shown(
     Some(shown)
 }
 
+impl Change {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Nics {
+    /// Notes what is to change, also while nothing can: a guest that moves for its networks does so until it has them.
+    pub(super) fn note(&mut self, change: Change) {
+        if change.is_empty() {
+            *self = Self::default();
+        } else {
+            self.waits = change.wait;
+        }
+    }
+
     /// Notes how long each interface has been waiting, and fails what takes too long.
     pub(super) fn follow(&mut self, change: &Change, now: Instant) {
         self.waits.clone_from(&change.wait);
@@ -316,6 +331,13 @@ mod tests {
             next.follow(&Change::default(), Instant::now());
             assert!(!next.needs_move(true));
             assert!(next.since.is_empty());
+            // Another process while the guest moves.
+            let mut other = Nics::default();
+            other.note(change);
+            assert_eq!(other.needs_move(true), reason == Reason::InterfaceNotInPod);
+            assert!(!other.needs_move(false));
+            other.note(Change::default());
+            assert!(!other.needs_move(true));
         }
     }
 }

@@ -251,7 +251,10 @@ fn set_conditions(
         }
     }
     set_synchronized(list, state, nics, now);
-    set_migration_required(list, nics.filter(|_| reach == Reach::OtherNodes), now);
+    // It stays as it is while the guest's interfaces are not known.
+    if state.is_some_and(|state| state.interfaces().is_some()) {
+        set_migration_required(list, nics.filter(|_| reach == Reach::OtherNodes), now);
+    }
     agent::set_conditions(list, state.and_then(|state| state.agent.as_deref()), now);
 }
 
