@@ -6,6 +6,9 @@ use reasons::Reason;
 
 use crate::xdr::Decoder;
 
+/// A part of QEMU's message about a device whose removal was requested before.
+const REPEATED_REMOVAL: &str = "is already in the process of unplug";
+
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -40,6 +43,17 @@ impl Error {
             Self::Remote(error) => Some(error.code),
             _ => None,
         }
+    }
+
+    /// Whether a removal was refused because the guest has been asked before, and has not released the device yet.
+    /// libvirt has no code for this error of QEMU. QEMU asks again after 5 s of the guest's time, which stands still
+    /// while the guest is paused.
+    pub fn is_repeated_removal(&self) -> bool {
+        let Self::Remote(error) = self else {
+            return false;
+        };
+        let message = error.message.as_deref().unwrap_or_default();
+        message.contains(REPEATED_REMOVAL)
     }
 
     /// A stable reason for conditions, events and metrics.
@@ -158,5 +172,24 @@ mod tests {
         assert_eq!(error.to_string(), "Domain not found");
         assert_eq!(error.parts[1].as_deref(), Some("no domain"));
         assert!(RemoteError::decode(&body[..body.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn repeated_removal_is_known_by_its_message() {
+        let remote = |message: &str| {
+            Error::from(Box::new(RemoteError {
+                code: ErrorCode(1),
+                origin: 10,
+                message: Some(message.to_owned()),
+                level: 2,
+                parts: [None, None, None],
+                numbers: [-1, -1],
+            }))
+        };
+        let command = "internal error: unable to execute QEMU command 'device_del': Device ua-lan";
+        let again = remote(&format!("{command} is already in the process of unplug"));
+        assert!(again.is_repeated_removal());
+        assert!(!remote(&format!("{command} not found")).is_repeated_removal());
+        assert!(!Error::Closed.is_repeated_removal());
     }
 }

@@ -27,11 +27,17 @@ const RELEASING_GUEST: &[u8] = &[
     0xeb, 0xe2,
 ];
 
+/// One that prints `G` and then releases nothing.
+const KEEPING_GUEST: &[u8] = &[
+    0xba, 0xf8, 0x03, 0xb0, b'G', 0xee, // out 0x3f8, 'G'
+    0xf4, 0xeb, 0xfd, // hlt, for ever
+];
+
 /// A guest with a free port. Its interface is the user's own network of QEMU: a tap needs rights that this test does not
 /// have.
-fn plan(pod: &Bundle) -> GuestPlan {
+fn plan(pod: &Bundle, boot_sector: &[u8]) -> GuestPlan {
     with_devices(
-        disk_plan(pod, RELEASING_GUEST),
+        disk_plan(pod, boot_sector),
         "<controller type='pci' index='0' model='pcie-root'/>
          <controller type='pci' model='pcie-root-port'/>
          <controller type='pci' model='pcie-root-port'/>
@@ -77,7 +83,9 @@ async fn reports(handler: &mut Handler<'_>, mut state: GuestState, wanted: &[&st
 async fn interface_comes_and_goes_and_survives_the_launcher() {
     let pod = pod();
     let mut handler = Handler::connect(&pod);
-    handler.done(Request::Sync(Box::new(plan(&pod)))).await;
+    handler
+        .done(Request::Sync(Box::new(plan(&pod, RELEASING_GUEST))))
+        .await;
     wait_for_boot(&pod);
     for _ in 0..ROUNDS {
         // A repeated request changes nothing.
@@ -100,11 +108,29 @@ async fn interface_comes_and_goes_and_survives_the_launcher() {
     assert_eq!(state.domain, Some(DomainState::Running));
 }
 
+/// The second request comes before QEMU lets the guest be asked again.
+#[tokio::test]
+async fn guest_that_keeps_an_interface_may_be_asked_again() {
+    let pod = pod();
+    let mut handler = Handler::connect(&pod);
+    let plan = plan(&pod, KEEPING_GUEST);
+    handler.done(Request::Sync(Box::new(plan))).await;
+    wait_for_boot(&pod);
+    handler.done(request(&["lan"], &[])).await;
+    for _ in 0..2 {
+        let state = handler.done(request(&[], &["lan"])).await;
+        assert_eq!(names(&state), ["default", "lan"]);
+        assert!(state.interface_failures.is_empty(), "{state:?}");
+    }
+}
+
 #[tokio::test]
 async fn interface_without_a_free_port_is_a_failure_and_does_not_hold_up_others() {
     let pod = pod();
     let mut handler = Handler::connect(&pod);
-    handler.done(Request::Sync(Box::new(plan(&pod)))).await;
+    handler
+        .done(Request::Sync(Box::new(plan(&pod, RELEASING_GUEST))))
+        .await;
     wait_for_boot(&pod);
     let broken = HotInterface {
         xml: interface("broken")
@@ -125,7 +151,7 @@ async fn interface_without_a_free_port_is_a_failure_and_does_not_hold_up_others(
 #[tokio::test]
 async fn interfaces_are_right_after_a_kill_at_every_failpoint() {
     let (pod, file) = armed_pod("virt-launcher/interfaces/", 3);
-    call(&pod, &Request::Sync(Box::new(plan(&pod)))).await;
+    call(&pod, &Request::Sync(Box::new(plan(&pod, RELEASING_GUEST)))).await;
     wait_for_boot(&pod);
     for (wanted, expected) in [
         (request(&["lan"], &[]), &["default", "lan"][..]),

@@ -214,15 +214,18 @@ fn is_absent(interface: &Value) -> bool {
     interface["state"] == "absent"
 }
 
-/// Whether an item is another one than at the guest's start. One that came later is compared with that of the VMI, to
-/// which defaults may have been added. The link is followed elsewhere.
+/// Whether an item is another one than at the guest's start, and than that of the VMI: it may have left the guest and
+/// come again since. The one of the VMI may have further members, such as defaults, but none that the template has
+/// dropped. The link is followed elsewhere.
 fn differs(before: Option<&&Value>, now: &Value, has: &Value) -> bool {
-    let now = members(now);
-    if let Some(before) = before {
-        return now != members(before);
+    let [now, has] = [members(now), members(has)];
+    let before = before.map(|before| members(before));
+    if before.as_ref() == Some(&now) {
+        return false;
     }
-    let has = members(has);
+    let mut dropped = before.iter().flatten();
     now.iter().any(|(name, value)| has.get(name) != Some(value))
+        || dropped.any(|(name, value)| !now.contains_key(name) && has.get(name) == Some(value))
 }
 
 fn members(item: &Value) -> Map<String, Value> {
@@ -339,6 +342,35 @@ mod tests {
         for before in [&with, &pod_alone()] {
             assert_eq!(refused(before, &down, &own), "");
         }
+    }
+
+    #[test]
+    fn interface_that_came_again_is_compared_with_the_one_of_the_guest() {
+        let of = |members: &Value| {
+            let mut spec = spec(&lan(&json!(null)));
+            let lan = spec["domain"]["devices"]["interfaces"][1].as_object_mut();
+            lan.unwrap().extend(members.as_object().unwrap().clone());
+            spec
+        };
+        let (plain, other) = (json!({}), json!({"macAddress": "02:00:00:00:00:0c"}));
+        for (before, now, own, expected) in [
+            (&plain, &other, &other, 0),
+            (&other, &plain, &plain, 0),
+            (&plain, &other, &plain, 1),
+            // Dropped by the template, and the guest has it still.
+            (&other, &plain, &other, 1),
+        ] {
+            let found = followed(&of(before), &of(now), &of(own));
+            assert_eq!(found.refused.len(), expected, "{before} {now} {own}");
+        }
+        let network = |name: &str| {
+            let mut spec = of(&plain);
+            spec["networks"][1]["multus"]["networkName"] = name.into();
+            spec
+        };
+        let (first, second) = (network("n"), network("m"));
+        assert_eq!(followed(&first, &second, &second), Nics::default());
+        assert_eq!(followed(&first, &second, &first).refused.len(), 1);
     }
 
     #[test]

@@ -327,10 +327,11 @@ fn has_other_size(pair: &Pair, link: &Link) -> bool {
     state.is_some_and(|state| resize::request(&pair.vmi, &pair.pod, state).is_some())
 }
 
-fn has_other_interfaces(pair: &Pair, link: &Link) -> bool {
-    let attached = Attached::of(&pair.pod);
-    let state = link.state.as_ref();
-    state.is_some_and(|state| nics::change(&pair.vmi, state, &attached) != nics::Change::default())
+/// `None` while it is not known which interfaces the guest has.
+fn interface_change(pair: &Pair, link: &Link) -> Option<nics::Change> {
+    let state = link.state.as_ref()?;
+    state.interfaces()?;
+    Some(nics::change(&pair.vmi, state, &Attached::of(&pair.pod)))
 }
 
 /// Whether QEMU was killed by the kernel's OOM killer.
@@ -412,10 +413,11 @@ impl Guests {
             let forget = |entry: &mut Entry| entry.resizing = resize::Resizing::default();
             self.sessions.update(key, &pair.pod_uid, forget);
         }
-        let has_other_interfaces = has_other_interfaces(pair, &link);
-        if !has_other_interfaces {
-            let forget = |entry: &mut Entry| entry.nics = nics::Nics::default();
-            self.sessions.update(key, &pair.pod_uid, forget);
+        let change = interface_change(pair, &link);
+        let has_other_interfaces = change.as_ref().is_some_and(|change| !change.is_empty());
+        if let Some(change) = change {
+            let note = |entry: &mut Entry| entry.nics.note(change);
+            self.sessions.update(key, &pair.pod_uid, note);
         }
         let observed = Observed {
             vmi: &pair.vmi,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use kubevirt_api::VirtualMachineInstance;
-use launcher_channel::GuestState;
+use launcher_channel::{GuestState, InterfaceLink};
 use model::{Guest, LinkState, pod_interface_name};
 use reasons::Reason;
 use tokio::time::Instant;
@@ -37,6 +37,8 @@ pub(crate) struct Nics {
     pub(super) failures: BTreeMap<String, Failure>,
     /// Interfaces whose networks the pod has not joined.
     pub(super) waits: BTreeSet<String>,
+    /// Interfaces that the guest has lost, and whose links in the pod are gone.
+    pub(super) disconnected: BTreeSet<String>,
     /// Since when each interface is to come or to go.
     pub(super) since: BTreeMap<String, Instant>,
     /// The last request, when, and over which connection.
@@ -87,7 +89,42 @@ pub(super) fn left_out(
     state.map_or_else(BTreeSet::new, |state| change(vmi, state, attached).wait)
 }
 
+/// The interfaces that the VMI shows as those of the guest: one that it has lost counts until its links are gone. The pod
+/// leaves the network after that, and the network plugin finds its interface by the name that it has then.
+pub(super) fn shown(
+    vmi: &VirtualMachineInstance,
+    state: &GuestState,
+    attached: &Attached,
+    nics: Option<&Nics>,
+) -> Option<BTreeMap<String, InterfaceLink>> {
+    let mut shown = state.interfaces()?.clone();
+    let Some(nics) = nics else {
+        return Some(shown);
+    };
+    for name in change(vmi, state, attached).disconnect {
+        if attached.has(&pod_interface_name(&name)) && !nics.disconnected.contains(&name) {
+            shown.insert(name, InterfaceLink::Down);
+        }
+    }
+    Some(shown)
+}
+
+impl Change {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Nics {
+    /// Notes what is to change, also while nothing can: a guest that moves for its networks does so until it has them.
+    pub(super) fn note(&mut self, change: Change) {
+        if change.is_empty() {
+            *self = Self::default();
+        } else {
+            self.waits = change.wait;
+        }
+    }
+
     /// Notes how long each interface has been waiting, and fails what takes too long.
     pub(super) fn follow(&mut self, change: &Change, now: Instant) {
         self.waits.clone_from(&change.wait);
@@ -149,7 +186,7 @@ pub(super) fn refused(message: &str) -> Failure {
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use kubevirt_api::annotations;
-    use launcher_channel::{DomainState, InterfaceLink};
+    use launcher_channel::DomainState;
     use serde_json::json;
 
     use super::*;
@@ -232,6 +269,32 @@ mod tests {
         assert!(left_out(&vmi(None), None, &attached(false)).is_empty());
     }
 
+    #[test]
+    fn guest_has_an_interface_until_its_links_are_gone() {
+        let gone = Nics {
+            disconnected: BTreeSet::from(["lan".to_owned()]),
+            ..Nics::default()
+        };
+        let unknown = Nics::default();
+        for (wanted, in_guest, in_pod, nics, expected) in [
+            (Some("absent"), true, true, &unknown, true),
+            (Some("absent"), false, true, &unknown, true),
+            (Some("absent"), false, true, &gone, false),
+            (Some("absent"), false, false, &unknown, false),
+            (None, false, true, &unknown, false),
+            (None, true, true, &unknown, true),
+        ] {
+            let state = state(if in_guest {
+                &["default", "lan"][..]
+            } else {
+                &["default"]
+            });
+            let found = shown(&vmi(wanted), &state, &attached(in_pod), Some(nics));
+            let has_it = found.is_some_and(|all| all.contains_key("lan"));
+            assert_eq!(has_it, expected, "{wanted:?} {in_guest} {in_pod}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_waits_for_long_has_a_reason() {
         let set = |name: &str| BTreeSet::from([name.to_owned()]);
@@ -268,6 +331,13 @@ mod tests {
             next.follow(&Change::default(), Instant::now());
             assert!(!next.needs_move(true));
             assert!(next.since.is_empty());
+            // Another process while the guest moves.
+            let mut other = Nics::default();
+            other.note(change);
+            assert_eq!(other.needs_move(true), reason == Reason::InterfaceNotInPod);
+            assert!(!other.needs_move(false));
+            other.note(Change::default());
+            assert!(!other.needs_move(true));
         }
     }
 }

@@ -33,10 +33,15 @@ impl Guests {
             ..Nics::default()
         };
         for name in &change.disconnect {
-            if let Err(error) = prepare::disconnect(&vmi, name, &peer).await {
-                let failure = nics::refused(&error_chain(&error));
-                next.failures.insert(name.clone(), failure);
-                next.retry_in = Some(nics::RETRY);
+            match prepare::disconnect(&vmi, name, &peer).await {
+                Ok(()) => {
+                    next.disconnected.insert(name.clone());
+                }
+                Err(error) => {
+                    let failure = nics::refused(&error_chain(&error));
+                    next.failures.insert(name.clone(), failure);
+                    next.retry_in = Some(nics::RETRY);
+                }
             }
         }
         let wanted = Change {

@@ -19,7 +19,7 @@ use super::{
     agent, backups,
     interfaces::{self, Attached},
     migratable::{self, Reach, StateSharing},
-    nics::Nics,
+    nics::{self, Nics},
     observe::Unready,
     outcome::{self, MemoryState, failure, next_phase},
     plan::phase,
@@ -152,8 +152,8 @@ pub(crate) fn desired(
             let none = Attached::default();
             let attached = input.attached.unwrap_or(&none);
             let known = &prepared.interfaces;
-            let live = state.and_then(GuestState::interfaces);
-            status.interfaces = interfaces::list(vmi, known, agent, attached, live);
+            let live = state.and_then(|state| nics::shown(vmi, state, attached, input.nics));
+            status.interfaces = interfaces::list(vmi, known, agent, attached, live.as_ref());
             if let Some(state) = state {
                 interfaces::set_links(&mut status.interfaces, &state.links);
             }
@@ -251,7 +251,10 @@ fn set_conditions(
         }
     }
     set_synchronized(list, state, nics, now);
-    set_migration_required(list, nics.filter(|_| reach == Reach::OtherNodes), now);
+    // It stays as it is while the guest's interfaces are not known.
+    if state.is_some_and(|state| state.interfaces().is_some()) {
+        set_migration_required(list, nics.filter(|_| reach == Reach::OtherNodes), now);
+    }
     agent::set_conditions(list, state.and_then(|state| state.agent.as_deref()), now);
 }
 

@@ -60,6 +60,13 @@ impl Guest {
                     let alias = format!("{ALIAS}{name}");
                     let done = connection.request_removal(&domain, &alias).await;
                     failpoints::after("virt-launcher/interfaces/remove");
+                    // The guest has time to release it.
+                    if done
+                        .as_ref()
+                        .is_err_and(libvirt::Error::is_repeated_removal)
+                    {
+                        continue;
+                    }
                     (name, done)
                 }
             };

@@ -38,6 +38,9 @@ pub(crate) struct NetworkRecord {
     /// The interfaces on secondary networks; `None` in a record of an earlier version, whose networks stay.
     #[serde(default)]
     pub(crate) joined: Option<Vec<Joined>>,
+    /// Interfaces that the running pod was about to get: one that is not in `joined` may exist in part.
+    #[serde(default)]
+    pub(crate) begun: Vec<String>,
 }
 
 /// A pod whose network namespace gets its interfaces.
@@ -75,6 +78,7 @@ pub(crate) async fn join_network(
         namespace: supervisor.network_namespace,
         addresses,
         joined: Some(joined),
+        begun: Vec::new(),
     };
     blocking(SANDBOX_FAILED, "record the pod's addresses", move || {
         fs::write(
@@ -168,6 +172,17 @@ pub(crate) async fn update_networks(
     let namespace = PathBuf::from(format!("/proc/{}/ns/net", supervisor.supervisor.pid));
     let network = &shared.settings.network;
     let before = joined.clone();
+    // An earlier run did not complete them, and the pod may not name them any more. Nobody uses them: they were not
+    // reported.
+    let begun = std::mem::take(&mut record.begun);
+    for interface in &begun {
+        if before.iter().all(|one| one.interface != *interface) {
+            network.detach(uid, &namespace, interface).await?;
+        }
+    }
+    if !begun.is_empty() {
+        record = keep(dir, record, &joined).await?;
+    }
     let changes = networks::changes(&before, &networks);
     for one in changes.leave {
         network.detach(uid, &namespace, &one.interface).await?;
@@ -177,9 +192,12 @@ pub(crate) async fn update_networks(
     }
     let mut outcome = Ok(());
     for selection in changes.join {
+        record.begun.push(selection.interface.clone());
+        record = keep(dir, record, &joined).await?;
         // One that cannot be joined does not hold up the others.
         match join_one(&shared, &request, selection, &namespace).await {
             Ok(one) => {
+                record.begun.retain(|begun| *begun != one.interface);
                 joined.push(one);
                 record = keep(dir, record, &joined).await?;
             }
