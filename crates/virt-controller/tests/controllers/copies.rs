@@ -210,7 +210,7 @@ async fn forged_pod_is_no_permission() {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": format!("importer-{uid}"), "namespace": NAMESPACE,
-                     "ownerReferences": [owner]},
+                     "labels": {"kubevirt.io": "disk-import"}, "ownerReferences": [owner]},
         "spec": {"containers": [{"name": "importer", "image": "registry.example/any"}]},
     });
     cluster.create(pod).await;
