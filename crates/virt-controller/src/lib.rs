@@ -31,6 +31,7 @@ mod hotplug;
 mod merge_patch;
 mod metrics;
 mod migration;
+mod names;
 mod node;
 mod operation;
 mod permission;

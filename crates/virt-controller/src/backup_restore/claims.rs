@@ -13,8 +13,6 @@ use crate::data_volume::with_overhead;
 
 const MIB: u64 = 1 << 20;
 const SECTOR: u64 = 512;
-/// The longest name of a claim.
-const MAX_NAME: usize = 253;
 
 /// The claim of a volume, by the spec or by default.
 pub(super) fn name(restore: &Restore, volume: &str) -> String {
@@ -22,18 +20,6 @@ pub(super) fn name(restore: &Restore, volume: &str) -> String {
     let given = all.find(|one| one.name == volume);
     let given = given.and_then(|one| one.claim_name.clone());
     given.unwrap_or_else(|| format!("{}-{volume}", restore.name_any()))
-}
-
-/// Whether an API server accepts it as the name of a claim.
-pub(super) fn is_name(name: &str) -> bool {
-    let is_label = |label: &str| {
-        let is_inner = |one: u8| one.is_ascii_lowercase() || one.is_ascii_digit() || one == b'-';
-        !label.is_empty()
-            && label.bytes().all(is_inner)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    name.len() <= MAX_NAME && name.split('.').all(is_label)
 }
 
 /// How the claim of a volume is made.

@@ -13,6 +13,7 @@ use super::observe::{Observed, has_finalizer};
 use super::source::Source;
 use super::status::is_finished;
 use crate::data_volume::{ImporterPod, Permanence, PodPhase, is_deleting, pod_problem};
+use crate::names::is_name;
 use crate::operation;
 
 /// Pods of one restore that write at once.
@@ -202,7 +203,7 @@ fn known(observed: &Observed, pod: &ImporterPod) -> Plan {
     let mut volumes = Vec::new();
     for (name, bytes) in found {
         let claim = claims::name(restore, &name);
-        if !claims::is_name(&claim) {
+        if !is_name(&claim) {
             let message = format!(
                 "{claim:?} is no name for a claim: give volume {name} a claimName in spec.volumes"
             );

@@ -156,11 +156,18 @@ impl Controller {
             && let Source::Elsewhere(target) = &request.source
         {
             let has_pod = observed.pod.is_some();
-            if !has_pod && let Err(unmet) = self.may_copy(key, whole, target).await? {
+            if has_pod && observed.claim.is_some() {
+                observed.transfer = self.transfer(key, &uid, target).await?;
+            }
+            // A pod that reads from an export needs no right again. It does not prove that there was one: users make pods,
+            // and change what the claim says of its source.
+            let is_exported = has_pod && observed.transfer.is_made();
+            if !is_exported && let Err(unmet) = self.may_copy(key, whole, target).await? {
                 observed.request = Err(unmet);
+                observed.transfer = Transfer::None;
                 return Ok(observed);
             }
-            if observed.claim.is_some() {
+            if !has_pod && observed.claim.is_some() {
                 observed.transfer = self.transfer(key, &uid, target).await?;
             }
         }

@@ -21,6 +21,7 @@ use reconcile::Key;
 use super::named::Named;
 use crate::Uploads;
 use crate::data_source::Target;
+use crate::names::is_name;
 use crate::storage_profile;
 
 const STORAGE: &str = "storage";
@@ -378,6 +379,11 @@ fn copied(field: &str, target: Target, own: &str) -> Result<Source, Refusal> {
     if name.is_empty() {
         return Err(Refusal::new(format!(
             "{field}.name: name the source to copy"
+        )));
+    }
+    if !is_name(&namespace) {
+        return Err(Refusal::new(format!(
+            "{field}: {namespace:?} cannot be the name of a namespace"
         )));
     }
     Ok(match target {

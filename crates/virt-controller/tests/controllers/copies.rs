@@ -195,3 +195,40 @@ async fn copy_that_no_review_permits_waits_for_a_right() {
     }
     cluster.end().await;
 }
+
+/// Whoever may create pods and claims beside the data volume gets nothing exported by them.
+#[tokio::test(start_paused = true)]
+async fn forged_pod_is_no_permission() {
+    let cluster = TestCluster::new().await;
+    cluster.install_own_importer().await;
+    prepare(&cluster).await;
+    let uid = cluster.create(copy(None)).await.uid().unwrap();
+    let owner = json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": "disk", "uid": uid,
+        "controller": true,
+    });
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("importer-{uid}"), "namespace": NAMESPACE,
+                     "labels": {"kubevirt.io": "disk-import"}, "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "importer", "image": "registry.example/any"}]},
+    });
+    cluster.create(pod).await;
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "disk", "namespace": NAMESPACE, "ownerReferences": [owner]},
+        "spec": {"accessModes": ["ReadWriteOnce"],
+                 "resources": {"requests": {"storage": "2Gi"}}},
+    });
+    cluster.create(claim).await;
+    bind(&cluster).await;
+    cluster
+        .wait_until("the pod is followed", async || {
+            let found = cluster.data_volumes().get("disk").await.unwrap();
+            let phase = found.data["status"]["phase"].as_str();
+            phase.is_some_and(|phase| phase != "Pending")
+        })
+        .await;
+    assert_eq!(left(&cluster).await, 0);
+    cluster.end().await;
+}

@@ -97,11 +97,13 @@ async fn checked(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
         _ => None,
     };
     let is_old = old.is_some_and(|old| {
-        permitted(&old) == permitted(&new)
+        let is_same = permitted(&old) == permitted(&new)
             && old.spec.source == new.spec.source
-            && old.spec.source_ref == new.spec.source_ref
+            && old.spec.source_ref == new.spec.source_ref;
+        // A user who creates one may write a time of deletion.
+        is_same || old.metadata.deletion_timestamp.is_some()
     });
-    if is_old || new.metadata.deletion_timestamp.is_some() {
+    if is_old {
         return Ok(respond(&review, None));
     }
     let own = request["namespace"].as_str().unwrap_or_default();

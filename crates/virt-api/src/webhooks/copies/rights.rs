@@ -137,7 +137,7 @@ pub(in crate::webhooks) async fn missing(
         let metadata = template.metadata.as_ref();
         let name = metadata.and_then(|metadata| metadata.name.as_deref());
         let made: Api<DataVolume> = Api::namespaced(client.clone(), own);
-        if let Some(name) = name.filter(|name| !name.is_empty())
+        if let Some(name) = name.filter(|name| source::is_name(name))
             && made.get_opt(name).await?.is_some()
         {
             continue;

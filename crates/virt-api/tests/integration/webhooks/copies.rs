@@ -66,6 +66,10 @@ async fn copy_from_another_namespace_needs_the_right_of_its_creator() {
         assert_eq!(code, 403, "{message}");
         assert!(message.contains("from namespace \"images\""), "{message}");
     }
+    let mut leaving = volume("a", from("images"));
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-11-25T12:00:00Z");
+    let (code, message, _) = refused(create(leaving).await);
+    assert_eq!(code, 403, "{message}");
     // What a user writes into the annotation does not count.
     let mut forged = volume("forged", from(NAMESPACE));
     forged["metadata"]["annotations"] = json!({ PERMITTED: "pvc/images/fedora" });

@@ -66,6 +66,11 @@ fn what_the_importer_cannot_do_is_refused() {
         "spec.source.pvc.name: ",
     );
     case(
+        with_source(json!({"pvc": {"namespace": "own/../other", "name": "a"}})),
+        none(),
+        "spec.source.pvc: ",
+    );
+    case(
         with_source(json!({"snapshot": {}})),
         none(),
         "spec.source.snapshot.name: ",

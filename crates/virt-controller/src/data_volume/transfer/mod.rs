@@ -52,6 +52,13 @@ pub(super) struct Link {
     pub(super) authority: String,
 }
 
+impl Transfer {
+    /// Whether no step makes the export.
+    pub(super) fn is_made(&self) -> bool {
+        matches!(self, Self::Waits { .. } | Self::Ready(_))
+    }
+}
+
 impl Link {
     /// Differs for servers that a pod cannot read from with what it has.
     pub(super) fn id(&self) -> String {
@@ -158,7 +165,12 @@ fn link(export: &VirtualMachineExport, secret: &str) -> Option<Link> {
     })?;
     let namespace = export.metadata.namespace.as_deref()?;
     let (host, _) = url.strip_prefix("https://")?.split_once('/')?;
-    host.strip_suffix(&format!(".{namespace}.svc"))?;
+    let service = host.strip_suffix(&format!(".{namespace}.svc"))?;
+    // In `evil.com#.images.svc`, the host is another one.
+    let is_label = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if service.is_empty() || !service.bytes().all(is_label) {
+        return None;
+    }
     Some(Link {
         url,
         secret: secret.to_owned(),

@@ -65,6 +65,12 @@ fn export_of_anybody_else_gets_no_secret_and_no_request() {
         "http://virt-export-copy-u.images.svc/volumes/fedora/disk.img",
         "https://images.svc/volumes/fedora/disk.img",
         "https://example.com",
+        "https://.images.svc/volumes/fedora/disk.img",
+        "https://example.com#.images.svc/volumes/fedora/disk.img",
+        "https://example.com?.images.svc/volumes/fedora/disk.img",
+        "https://example.com\\.images.svc/volumes/fedora/disk.img",
+        "https://me@virt-export-copy-u.images.svc/volumes/fedora/disk.img",
+        "https://a.b.images.svc/volumes/fedora/disk.img",
     ] {
         unusable(&|one| {
             one["status"]["links"]["internal"]["volumes"][0]["formats"] =

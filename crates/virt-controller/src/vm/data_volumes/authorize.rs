@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::DataVolumeError;
 use crate::data_source::Target;
+use crate::names::is_name;
 use crate::permission::{self, Account, DEFAULT_ACCOUNT};
 use crate::vm::Controller;
 use crate::vm::view::Vm;
@@ -115,6 +116,12 @@ impl Controller {
     }
 
     async fn data_source(&self, name: &str, at: &Key) -> Result<DataSourceSource, DataVolumeError> {
+        if !is_name(&at.namespace) || !is_name(&at.name) {
+            return Err(DataVolumeError::NoSource {
+                name: name.to_owned(),
+                wanted: at.clone(),
+            });
+        }
         let api = Api::<DataSource>::namespaced(self.client.clone(), &at.namespace);
         let found = api.get_opt(&at.name).await;
         let found = found.map_err(|source| DataVolumeError::Source {

@@ -18,6 +18,8 @@ use crate::{
 };
 
 const INTERVAL: Duration = Duration::from_secs(1);
+/// A server that restarts answers again within this time.
+const AWAY: Duration = Duration::from_mins(1);
 
 /// What is waited for.
 #[derive(Debug, Clone)]
@@ -68,13 +70,25 @@ pub(super) async fn wait(
 ) -> Result<()> {
     let path = subject.path(&cluster.namespace);
     let begin = Instant::now();
+    let mut answered = begin;
     let mut uid = subject.uid.clone();
     let mut shown = String::new();
     let mut has_bar = false;
     let mut ticks = tokio::time::interval(INTERVAL);
     loop {
         ticks.tick().await;
-        let object = objects::find(cluster, &path).await?;
+        let object = match objects::find(cluster, &path).await {
+            Ok(object) => object,
+            // The first answer is needed at once.
+            Err(error) if uid.is_some() && may_answer_again(&error, answered.elapsed()) => {
+                if limit.timeout.is_some_and(|limit| begin.elapsed() >= limit) {
+                    return Err(error);
+                }
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        answered = Instant::now();
         let Some(object) = object.filter(|one| is_same(one, uid.as_deref())) else {
             if uid.is_none() {
                 bail!("{subject} does not exist");
@@ -114,6 +128,11 @@ pub(super) async fn wait(
     }
 }
 
+/// Whether the server did not answer at all, which is not for long.
+fn may_answer_again(error: &anyhow::Error, away: Duration) -> bool {
+    error.is::<kube::Error>() && away < AWAY
+}
+
 fn is_same(object: &Value, uid: Option<&str>) -> bool {
     uid.is_none() || text(object, "/metadata/uid") == uid
 }
@@ -122,5 +141,20 @@ fn line(state: &State) -> String {
     match state.message() {
         "" => state.word().to_owned(),
         message => format!("{}: {message}", state.word()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subresource::plain;
+
+    #[test]
+    fn server_that_is_away_for_a_moment_ends_no_wait() {
+        let away = plain(kube::Error::LinesCodecMaxLineLengthExceeded);
+        assert!(may_answer_again(&away, Duration::ZERO));
+        assert!(!may_answer_again(&away, AWAY));
+        let refused = anyhow::anyhow!("the server refuses");
+        assert!(!may_answer_again(&refused, Duration::ZERO));
     }
 }
