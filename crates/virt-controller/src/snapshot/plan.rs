@@ -333,7 +333,9 @@ fn obstacle(observed: &Observed) -> Option<Plan> {
     }
     // A claim that receives a copy is not complete.
     if vm.status.volume_update_state.is_some() {
-        return busy(format!("volumes of VirtualMachine {name} move to other claims"));
+        return busy(format!(
+            "volumes of VirtualMachine {name} move to other claims"
+        ));
     }
     if let Some(other) = &observed.busy {
         return busy(other.clone());
