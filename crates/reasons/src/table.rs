@@ -1037,7 +1037,7 @@ reasons! {
             "The node uses cgroup v1, which kubelets from 1.35 on do not accept by default.",
             "Boot with `systemd.unified_cgroup_hierarchy=1`.";
         MigrationNetworkMissing: NeedsChange,
-            "The node is not on the network for migrations that the KubeVirt configuration names, so no guest migrates from it or to it.",
+            "The node is not on the configured network for migrations, so no guest migrates from it or to it.",
             "Check that its network attachment definition exists, and that the pod of virt-handler on the node has the interface `migration0`.";
     }
 
