@@ -96,7 +96,9 @@ impl Controller {
         }
         tracing::info!(?network, "the migration network of virt-handler changes");
         let api = Api::<DaemonSet>::namespaced(self.client.clone(), &key.namespace);
-        let body = body(&key, network.as_deref());
+        let mut body = body(&key, network.as_deref());
+        // Without it an apply would create one that was deleted meanwhile.
+        body["metadata"]["uid"] = json!(handler.metadata.uid);
         match apply(&api, &Fragment::new(MANAGER, &key, body)).await {
             Ok(_) | Err(WriteError::NotFound { .. }) => Ok(Requeue::OnChange),
             Err(error) => Err(InstallationError::Join(error)),
