@@ -202,6 +202,8 @@ async fn connections_of_one_socket_are_carried_side_by_side() {
     cluster.carry(&old, "virt-handler.n1", MIGRATION, "virt-handler.n2");
     let socket = MigrationSocket::Memory;
     let listener = UnixListener::bind(cluster.new.pod.socket(&socket.target_path())).unwrap();
+    // Fewer may wait than come.
+    rustix::net::listen(&listener, 1).unwrap();
     let source = old.socket(&socket.source_path());
     let all = async {
         let mut near = BTreeMap::new();
