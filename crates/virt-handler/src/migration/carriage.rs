@@ -34,7 +34,8 @@ const OPEN_LIMIT: Duration = Duration::from_secs(10);
 pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(15);
 /// Bytes that are read at once between two pods of this node: few system calls, for the memory of a guest.
 const BUFFER: usize = 256 << 10;
-/// Connections of one socket at a time. QEMU opens one for memory, and one for each copied disk.
+/// Connections of one socket at a time: more than QEMU opens, which are one for each copied disk, and for memory one
+/// besides those of [`launcher_channel::MAX_PARALLEL_CONNECTIONS`].
 const MAX_FLOWS: usize = 64;
 
 /// Whether the process at the other end of a socket belongs to the pod.

@@ -1,6 +1,6 @@
 //! Where the virt-handler of a guest's old node delivers the connections of its pod.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -27,6 +27,11 @@ use crate::{
     launcher,
     pods_dir::{PodUid, PodsDir},
 };
+
+/// Between two attempts to connect while others wait at the same socket.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Most attempts; the other node waits for 10 s.
+const ATTEMPTS: u32 = 100;
 
 /// A pod on this node that waits for a guest.
 #[derive(Debug)]
@@ -141,7 +146,18 @@ pub(super) async fn connect(
     check: PeerCheck,
 ) -> io::Result<UnixStream> {
     let volume = pods_dir.open(pod, SOCKETS)?;
-    let stream = volume.connect(file_name(&socket.target_path())).await?;
+    let path = socket.target_path();
+    let mut attempts = 1;
+    let stream = loop {
+        match volume.connect(file_name(&path)).await {
+            // QEMU accepts one connection after the other, and the kernel has no more wait than QEMU expects.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && attempts < ATTEMPTS => {
+                attempts += 1;
+                tokio::time::sleep(PAUSE).await;
+            }
+            connected => break connected?,
+        }
+    };
     check(&stream, pod).map_err(io::Error::other)?;
     Ok(stream)
 }

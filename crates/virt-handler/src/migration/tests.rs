@@ -1,7 +1,7 @@
 //! Two virt-handlers with real sockets and certificates: bytes flow between the pods of a migration, and
 //! nothing flows for anybody else.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use launcher_channel::MigrationSocket;
@@ -191,6 +191,47 @@ async fn connections_of_the_old_pod_reach_the_new_one() {
         let back = exchange(&old, &listener, socket).await;
         assert!(back.is_some(), "{}", socket.name());
     }
+    cluster.end().await;
+}
+
+/// QEMU opens one for the guest's state and several for its memory, and knows them by what comes first.
+#[tokio::test]
+async fn connections_of_one_socket_are_carried_side_by_side() {
+    const CONNECTIONS: u8 = 9;
+    let (cluster, old) = (Cluster::new().await, Pod::new());
+    cluster.carry(&old, "virt-handler.n1", MIGRATION, "virt-handler.n2");
+    let socket = MigrationSocket::Memory;
+    let listener = UnixListener::bind(cluster.new.pod.socket(&socket.target_path())).unwrap();
+    // Fewer may wait than come.
+    rustix::net::listen(&listener, 1).unwrap();
+    let source = old.socket(&socket.source_path());
+    let all = async {
+        let mut near = BTreeMap::new();
+        for id in 0..CONNECTIONS {
+            let mut stream = UnixStream::connect(&source).await.unwrap();
+            stream.write_all(&[id]).await.unwrap();
+            near.insert(id, stream);
+        }
+        let mut far = BTreeMap::new();
+        for _ in 0..CONNECTIONS {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let id = stream.read_u8().await.unwrap();
+            far.insert(id, stream);
+        }
+        assert!(far.keys().eq(near.keys()), "{far:?}");
+        // The end of one, or of one of its directions, ends nothing else.
+        for (id, stream) in &mut near {
+            stream.shutdown().await.unwrap();
+            let other = far.get_mut(id).unwrap();
+            let mut rest = Vec::new();
+            other.read_to_end(&mut rest).await.unwrap();
+            assert!(rest.is_empty(), "{rest:?}");
+            other.write_all(&[*id]).await.unwrap();
+            assert_eq!(stream.read_u8().await.unwrap(), *id);
+            far.remove(id);
+        }
+    };
+    tokio::time::timeout(DEADLINE, all).await.unwrap();
     cluster.end().await;
 }
 
