@@ -21,21 +21,6 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// The whole message of the API server to a user whom it does not know.
-const UNAUTHORIZED: &str = "Unauthorized";
-
-/// The message of the API server, with what to do if it does not accept the user's credentials.
-pub(crate) fn of_server(message: &str) -> String {
-    if message == UNAUTHORIZED {
-        format!(
-            "{message}: the API server does not accept your credentials, which may have expired: log in again, or \
-             renew those of the kubeconfig"
-        )
-    } else {
-        message.to_owned()
-    }
-}
-
 /// What to do about an error of this computer.
 pub(crate) fn advice(error: &anyhow::Error) -> Option<&'static str> {
     error.chain().find_map(|cause| {
@@ -71,12 +56,5 @@ mod tests {
         }
         assert_eq!(advised(io::ErrorKind::PermissionDenied), None);
         assert_eq!(advice(&anyhow::anyhow!("no")), None);
-    }
-
-    #[test]
-    fn expired_credentials_are_named() {
-        assert!(of_server("Unauthorized").ends_with("those of the kubeconfig"));
-        let other = "vmis.kubevirt.io \"a\" is forbidden";
-        assert_eq!(of_server(other), other);
     }
 }

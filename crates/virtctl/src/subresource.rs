@@ -11,7 +11,7 @@ use tokio_tungstenite::{
     tungstenite::protocol::{CloseFrame, Role},
 };
 
-use crate::{connect::Cluster, failure::of_server};
+use crate::connect::Cluster;
 
 /// The sub-protocol of all streams.
 const PROTOCOL: &str = "plain.kubevirt.io";
@@ -164,7 +164,7 @@ fn message_of(status: &serde_json::Value) -> Option<String> {
         let text = |field: &str| cause[field].as_str().unwrap_or_default();
         format!(" ({}: {})", text("field"), text("message"))
     });
-    Some([of_server(message)].into_iter().chain(causes).collect())
+    Some([message.to_owned()].into_iter().chain(causes).collect())
 }
 
 /// An API error as one message.
@@ -174,7 +174,7 @@ pub(crate) fn plain(err: kube::Error) -> anyhow::Error {
             anyhow::anyhow!(unauthorized(&status.message))
         }
         kube::Error::Api(status) if !status.message.is_empty() => {
-            anyhow::anyhow!("{}", of_server(&status.message))
+            anyhow::anyhow!(status.message)
         }
         err => anyhow::Error::new(err).context("call the API server"),
     }

@@ -92,7 +92,9 @@ fn objects_with_unknown_fields_are_read() {
 fn defaults_preserve_unknown_fields() {
     for kind in ["VirtualMachine", "VirtualMachineInstance"] {
         let mut object = newer(kind);
-        let before = found(&object);
+        let mut before = found(&object);
+        // Users do not write the status of a VMI.
+        before.retain(|(path, _)| kind == "VirtualMachine" || !path.starts_with("status."));
         let body = json!({ "request": {
             "uid": "u",
             "operation": "CREATE",

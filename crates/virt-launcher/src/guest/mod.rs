@@ -55,7 +55,6 @@ mod separate;
 mod shutdown;
 mod size;
 mod status;
-mod tpm_copy;
 
 pub(crate) use self::record::{Record, RecordStore};
 pub(crate) use self::status::Phase;

@@ -90,8 +90,6 @@ impl Guest {
         };
         let prepared = self.tasks.spawn_blocking(prepare).await;
         let saved = prepared.map_err(std::io::Error::other)??;
-        // The guest may have been lost during a migration.
-        self.settle_tpm().await?;
         self.dhcp.start(&servers, &of_ipv6);
         separate::keep_to(&cpus).map_err(Refusal::Separate)?;
         self.files.start(&filesystems)?;

@@ -2,8 +2,8 @@
 
 use kubevirt_api::{VirtualMachineInstance, annotations};
 use model::{
-    Attachment, BindingPlugin, Guest, LinkState, Target, backup_volume, is_backup_volume,
-    last_backup,
+    Attachment, BindingPlugin, Guest, KeptState, LinkState, Target, backup_volume,
+    is_backup_volume, last_backup,
 };
 use reasons::Reason;
 
@@ -267,14 +267,20 @@ fn kept_state(input: &Input<'_>) -> Option<Obstacle> {
     if kept.is_empty() {
         return None;
     }
+    if kept.contains(&KeptState::Tpm) {
+        // libvirt refuses: that of Debian cannot move with state that both pods have.
+        let message =
+            "the guest keeps a TPM, whose emulator (swtpm) cannot move with its state on a claim";
+        return Some(obstacle(Reason::LiveMigrationNotSupported, message));
+    }
     let message = match (input.state, input.reach) {
         (StateSharing::AllPods, _) | (StateSharing::PodsOfNode, Reach::OwnNode) => return None,
         (StateSharing::PodsOfNode, Reach::OtherNodes) => {
-            "the firmware variables or the TPM that the guest keeps are on a persistent volume claim without access \
-             mode ReadWriteMany"
+            "the firmware variables that the guest keeps are on a persistent volume claim without access mode \
+             ReadWriteMany"
         }
         (StateSharing::OnePod, _) => {
-            "the guest keeps firmware variables or a TPM, and an earlier version created its pod: restart it"
+            "the guest keeps firmware variables, and an earlier version created its pod: restart it"
         }
     };
     Some(obstacle(Reason::LiveMigrationNotSupported, message))

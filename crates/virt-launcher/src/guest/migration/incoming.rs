@@ -326,9 +326,6 @@ impl Guest {
             _ => return Err(Refusal::NotReceived),
         }
         self.store.arrive()?;
-        if let Err(error) = self.settle_tpm().await {
-            tracing::error!(%error, "failed to look after the state of the guest's TPM");
-        }
         self.observe().await?;
         Box::pin(self.refresh_links()).await;
         self.set_stage(MigrationStage::Done);

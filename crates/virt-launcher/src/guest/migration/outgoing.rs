@@ -169,12 +169,7 @@ impl Guest {
             return Some(error_chain(&error));
         }
         let status = self.status.filter(|_| self.link.is_some());
-        if let Some(reason) = unlike_its_copy(status) {
-            return Some(reason.to_owned());
-        }
-        let kept = self.keep_tpm().await;
-        kept.err()
-            .map(|error| format!("failed to copy the state of the guest's TPM: {error}"))
+        unlike_its_copy(status).map(str::to_owned)
     }
 
     /// The steps of the hand-over. An error means that the guest belongs to this pod.
@@ -191,9 +186,6 @@ impl Guest {
             Ok(cookie) => cookie,
             Err(error) => {
                 let message = error_chain(&error);
-                if self.has_shared_tpm() {
-                    abandon(&mut copied).await;
-                }
                 self.confirm(&copied, &Cookie::default(), Outcome::Cancelled)
                     .await;
                 return Err(message);
@@ -240,15 +232,13 @@ impl Guest {
 
     /// The guest that was copied goes on here.
     async fn keep(&mut self, mut copied: Copied, message: String) {
-        // QEMU waits for seconds only until the other pod's TPM gives the lock on the state of both away.
-        let is_abandoned = self.has_shared_tpm();
-        if is_abandoned {
-            abandon(&mut copied).await;
-        }
         self.confirm(&copied, &Cookie::default(), Outcome::Cancelled)
             .await;
-        if !is_abandoned {
-            abandon(&mut copied).await;
+        if let Err(error) = copied.peer.command(&Ask::Abandon).await {
+            tracing::info!(
+                error = error_chain(&error),
+                "the end of the migration did not reach the other pod"
+            );
         }
         self.stay(message).await;
     }
@@ -312,9 +302,6 @@ impl Guest {
                     self.settle_post_copy().await
                 }
                 CopyEnd::Stays => {
-                    if let Err(error) = self.restore_tpm().await {
-                        tracing::error!(%error, "failed to restore the state of the guest's TPM");
-                    }
                     self.store.set_migration(None)?;
                     if let Some(report) = &mut self.migrations.report
                         && report.stage == MigrationStage::Copying
@@ -395,16 +382,6 @@ impl Guest {
                 "the guest that was given up is still here"
             );
         }
-    }
-}
-
-/// Has the other pod end the QEMU that waits for the guest.
-async fn abandon(copied: &mut Copied) {
-    if let Err(error) = copied.peer.command(&Ask::Abandon).await {
-        tracing::info!(
-            error = error_chain(&error),
-            "the end of the migration did not reach the other pod"
-        );
     }
 }
 

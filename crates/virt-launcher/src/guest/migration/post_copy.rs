@@ -77,9 +77,6 @@ impl Guest {
     /// The copy was switched: the guest goes on in the other pod.
     pub(super) async fn let_go(&mut self, copied: Copied) {
         self.record_switch();
-        if let Err(error) = self.keep_tpm().await {
-            tracing::warn!(%error, "the state of the guest's TPM was not copied");
-        }
         if let Err(error) = self.observe().await {
             tracing::warn!(error = error_chain(&error), "failed to query the guest");
         }
