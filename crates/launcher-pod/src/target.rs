@@ -76,14 +76,13 @@ pub fn target_pod(
         if !moves.is_empty() {
             // The launcher takes no guest if virt-handler of the node is too old to have its disks copied.
             let mut all = spec.containers.iter_mut();
-            let compute = all.find(|container| container.name == CONTAINER);
-            compute.into_iter().for_each(|container| {
-                container.env.get_or_insert_default().push(EnvVar {
+            if let Some(compute) = all.find(|container| container.name == CONTAINER) {
+                compute.env.get_or_insert_default().push(EnvVar {
                     name: MOVED_VOLUMES.to_owned(),
                     value: Some(moves.len().to_string()),
                     ..EnvVar::default()
                 });
-            });
+            }
         }
         match migration.destination {
             Destination::SameNode(node) => {

@@ -107,8 +107,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     grant_rights(&guest, &peer)?;
     let (cpus, cells) = host_cpus(&guest, &peer)?;
     let allocated = device_nodes::hand_over(&guest, Arc::clone(&peer)).await?;
-    let direct_io = direct_io(pods_dir, pod_uid);
-    let block_size = block_size(pods_dir, pod_uid);
+    let (direct_io, block_size) = (direct_io(pods_dir, pod_uid), block_size(pods_dir, pod_uid));
     let volumes = volumes::hand_over(&guest, &claims, peer, direct_io).await;
     failpoints::after("virt-handler/prepare/hand-over-disks");
     let facts = Facts {
@@ -138,8 +137,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     } else {
         volumes::steps(&guest, &claims, &tagged)?
     };
-    let bound = network.bound_interfaces();
-    let bound_interfaces = bound.map(ToOwned::to_owned).collect();
+    let bound_interfaces = network.bound_interfaces().map(ToOwned::to_owned).collect();
     let targets = domain_xml::disk_targets(&input)?;
     let plan = GuestPlan {
         vmi_uid: uid,

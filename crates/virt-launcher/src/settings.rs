@@ -90,11 +90,6 @@ impl Paths {
         self.cache.join("libvirt/qemu/cache/capabilities")
     }
 
-    /// What the TPMs of guests keep.
-    pub(crate) fn tpm(&self) -> PathBuf {
-        self.config.join("libvirt/qemu/swtpm")
-    }
-
     /// The launcher's record, which survives its restarts.
     pub(crate) fn record(&self) -> PathBuf {
         self.config.join("launcher/guest.json")
@@ -129,11 +124,6 @@ impl Paths {
 /// The directories that the other pod of a migration has, too, separated by colons.
 pub(crate) fn shared_paths() -> String {
     std::env::var(SHARED_PATHS).unwrap_or_default()
-}
-
-/// Whether the other pod of a migration has the same directory.
-pub(crate) fn is_shared(dir: &Path) -> bool {
-    shared_paths().split(':').any(|path| Path::new(path) == dir)
 }
 
 /// The variables of libvirtd for a log with more than warnings.

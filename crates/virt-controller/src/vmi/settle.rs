@@ -84,7 +84,7 @@ fn patch(whole: &Value) -> Option<Value> {
 mod tests {
     use super::*;
 
-    fn whole(state: Value) -> Value {
+    fn whole(state: &Value) -> Value {
         json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
             "metadata": {"resourceVersion": "7",
@@ -115,14 +115,14 @@ mod tests {
             "status": {"conditions": [{"type": "Ready", "status": "False"}], "migratedVolumes": null},
         });
         // Whatever has become of the guest since.
-        let over = whole(json!({"migrationUid": "m", "completed": true}));
+        let over = whole(&json!({"migrationUid": "m", "completed": true}));
         assert_eq!(patch(&over), Some(expected));
     }
 
     #[test]
     fn list_ends_of_a_guest_without_volumes() {
         let over = json!({"migrationUid": "m", "completed": true});
-        let mut forged = whole(over);
+        let mut forged = whole(&over);
         forged["spec"].as_object_mut().unwrap().remove("volumes");
         let patch = patch(&forged).unwrap();
         assert_eq!(patch["status"]["migratedVolumes"], Value::Null);
@@ -136,7 +136,7 @@ mod tests {
             json!({"migrationUid": "m", "completed": true, "failed": true}),
             json!({"migrationUid": "other", "completed": true}),
         ] {
-            assert_eq!(patch(&whole(state.clone())), None, "{state}");
+            assert_eq!(patch(&whole(&state)), None, "{state}");
         }
     }
 }

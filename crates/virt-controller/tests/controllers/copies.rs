@@ -49,12 +49,16 @@ fn copy(permitted: Option<&str>) -> Value {
     })
 }
 
-async fn bind(cluster: &TestCluster) {
+async fn wait_for_claim(cluster: &TestCluster) {
     cluster
         .wait_until("there is a claim", async || {
             cluster.claims().get_opt("disk").await.unwrap().is_some()
         })
         .await;
+}
+
+async fn bind(cluster: &TestCluster) {
+    wait_for_claim(cluster).await;
     let status = json!({"phase": "Bound", "capacity": {"storage": "2Gi"}});
     cluster
         .set_status::<PersistentVolumeClaim>("disk", status)
@@ -92,6 +96,8 @@ async fn finish(cluster: &TestCluster, pod: &str) {
 pub(super) async fn copied(cluster: &TestCluster) {
     let made = cluster.create(copy(Some("pvc/images/fedora"))).await;
     let uid = made.uid().unwrap();
+    // The controllers know the data volume, and export its source only when its claim is bound.
+    wait_for_claim(cluster).await;
     let half_done = json!({
         "apiVersion": "export.kubevirt.io/v1", "kind": "VirtualMachineExport",
         "metadata": {"name": format!("copy-{uid}"), "namespace": IMAGES,

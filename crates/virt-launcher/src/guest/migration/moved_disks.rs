@@ -64,15 +64,12 @@ pub(super) async fn lengths(
     let all = named(xml, disks)?;
     blocking(move || {
         let lengths = all.into_iter().map(|disk| {
-            let length = match disk.slice_bytes {
-                Some(bytes) => bytes,
-                None => {
-                    let at = MovedDiskError::at(&disk.target);
-                    open(&disk, Purpose::Measure)
-                        .and_then(|mut file| length(&mut file))
-                        .map_err(at)?
-                }
-            };
+            if let Some(bytes) = disk.slice_bytes {
+                return Ok((disk.target, bytes));
+            }
+            let at = MovedDiskError::at(&disk.target);
+            let file = open(&disk, Purpose::Measure);
+            let length = file.and_then(|mut file| length(&mut file)).map_err(at)?;
             Ok((disk.target, length))
         });
         lengths.collect()
