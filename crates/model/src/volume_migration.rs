@@ -135,8 +135,11 @@ mod tests {
                 "migrationState": {"migrationUid": "m"},
             },
         });
-        for (path, value) in change.as_object().expect("is an object") {
-            *vmi.pointer_mut(path).expect("is there") = value.clone();
+        let Value::Object(change) = change else {
+            panic!("{change} is no object");
+        };
+        for (path, value) in change {
+            *vmi.pointer_mut(&path).expect("is there") = value;
         }
         serde_json::from_value(vmi).expect("is a VMI")
     }

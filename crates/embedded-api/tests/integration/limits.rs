@@ -15,8 +15,10 @@ const RANGES: &str = "/api/v1/namespaces/default/limitranges";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 
 fn pod(name: &str, resources: Value) -> Value {
-    json!({"metadata": {"name": name}, "spec": {"containers": [
-        {"name": "c", "image": "i:1", "resources": resources}]}})
+    let mut pod = json!({"metadata": {"name": name}, "spec": {"containers": [
+        {"name": "c", "image": "i:1"}]}});
+    pod["spec"]["containers"][0]["resources"] = resources;
+    pod
 }
 
 #[tokio::test]
