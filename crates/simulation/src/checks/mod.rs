@@ -195,9 +195,16 @@ fn check_launchers(cluster: &Cluster, launcher: &str) -> Result<(), String> {
         let containers = pod["spec"]["containers"].as_array();
         let mut containers = containers.into_iter().flatten();
         let has_it = containers.any(|one| one["name"] == "compute" && one["image"] == launcher);
+        let uid = meta::owner_references(pod).next().map(|owner| owner.uid);
+        let vmis = cluster.list(Kind::Vmi);
+        let vmi = vmis.iter().find(|vmi| Some(meta::uid(vmi)) == uid);
+        let status = vmi.map(|vmi| vmi["status"].to_string());
         ensure(
             has_it,
-            format!("pod {} does not have {launcher}", meta::name(pod)),
+            format!(
+                "pod {} does not have {launcher}: {status:?}",
+                meta::name(pod)
+            ),
         )?;
     }
     let kind = Kind::named("KubeVirt");

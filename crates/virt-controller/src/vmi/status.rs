@@ -88,7 +88,6 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> GuestStat
     {
         status.active_pods.clear();
         hand_over(&mut status, pod);
-        status.launcher_image = pod.image.clone().or(status.launcher_image);
     }
     // The controller of migrations removes the old pod from the active ones.
     if observed.has_moved_within_node
@@ -151,6 +150,10 @@ fn hand_over(status: &mut GuestStatus, pod: &LauncherPod) {
     status.active_pods.insert(uid, node.clone());
     status.node_name = Some(node);
     status.qos_class.clone_from(&pod.qos_class);
+    // Whoever created the pod may have ended before it noted the image.
+    if pod.image.is_some() {
+        status.launcher_image.clone_from(&pod.image);
+    }
 }
 
 fn render_conditions(

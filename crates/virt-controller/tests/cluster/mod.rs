@@ -662,7 +662,18 @@ impl TestCluster {
         if tokio::time::timeout(DEADLINE, wait).await.is_err() {
             let vms = self.vms().list(&ListParams::default()).await.unwrap();
             let vmis = self.vmis().list(&ListParams::default()).await.unwrap();
-            let observed = json!({"vms": vms, "vmis": vmis, "writes": *self.writes.lock()});
+            let events = Api::<k8s_openapi::api::core::v1::Event>::namespaced(
+                self.client.clone(),
+                NAMESPACE,
+            );
+            let events = events.list(&ListParams::default()).await.unwrap().items;
+            let events: Vec<_> = events
+                .into_iter()
+                .map(|event| (event.reason, event.message))
+                .collect();
+            let observed = json!({
+                "vms": vms, "vmis": vmis, "events": events, "writes": *self.writes.lock(),
+            });
             panic!("not in time: {what}\n{observed:#}");
         }
     }
