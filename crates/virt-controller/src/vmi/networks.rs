@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::{Client, ResourceExt as _};
 use kubevirt_api::{VirtualMachineInstance, annotations};
 use model::{Guest, Network};
@@ -37,10 +37,7 @@ impl Definitions {
                 found.missing.push(named.name);
                 continue;
             };
-            match definitions(client, &namespace)
-                .get_metadata_opt(&name)
-                .await?
-            {
+            match definition(client, &namespace, &name).await? {
                 None => found.missing.push(format!("{namespace}/{name}")),
                 Some(definition) => {
                     let resource = definition.annotations().get(annotations::CNI_RESOURCE_NAME);
@@ -53,11 +50,21 @@ impl Definitions {
     }
 }
 
-fn definitions(client: &Client, namespace: &str) -> Api<DynamicObject> {
+/// `None` if there is no such definition, or no such kind.
+async fn definition(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<PartialObjectMeta<DynamicObject>>, kube::Error> {
     let kind = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
     let plural = "network-attachment-definitions";
     let resource = ApiResource::from_gvk_with_plural(&kind, plural);
-    Api::namespaced_with(client.clone(), namespace, &resource)
+    let all = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
+    match all.get_metadata(name).await {
+        Ok(found) => Ok(Some(found)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether the definition exists that a VMI in the namespace `own` names.
@@ -69,10 +76,7 @@ pub(crate) async fn has_definition(
     let Some((namespace, name)) = model::definition_key(network_name, own) else {
         return Ok(false);
     };
-    let found = definitions(client, namespace)
-        .get_metadata_opt(name)
-        .await?;
-    Ok(found.is_some())
+    Ok(definition(client, namespace, name).await?.is_some())
 }
 
 /// A definition that a network of the VMI names.
