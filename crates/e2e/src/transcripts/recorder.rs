@@ -17,7 +17,14 @@ use super::{files, masks::masked};
 use crate::{DEADLINE, Environment, Outcome, TestNamespace, run};
 
 /// Commands whose second word is a command, too.
-const GROUPS: [&str; 5] = ["adm", "create", "credentials", "template", "vmexport"];
+const GROUPS: [&str; 6] = [
+    "adm",
+    "backup",
+    "create",
+    "credentials",
+    "template",
+    "vmexport",
+];
 
 /// The calls of a test, by the file of their command.
 #[derive(Debug)]

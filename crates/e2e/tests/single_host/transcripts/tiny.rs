@@ -1,6 +1,6 @@
 //! Commands of `virtctl` and what they print: power, consoles, ports, volumes, moves and reports of the tiny guest
 
-use std::{net::TcpListener, path::Path};
+use std::{net::TcpListener, path::Path, time::Duration};
 
 use e2e::{Host, Transcripts, VmManifest, tiny_vm, wait_for};
 use serde_json::Value;
@@ -187,6 +187,20 @@ async fn calls_with_a_guest(desk: &mut Desk<'_>) {
         "port-forward --stdio vm/tiny 9",
     ])
     .await;
+    // The log of the console is written later than the console.
+    let is_logged = async {
+        while !desk
+            .test
+            .virtctl(&["logs", "tiny"])
+            .await
+            .stdout
+            .contains("Welcome")
+        {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let is_logged = tokio::time::timeout(Duration::from_mins(5), is_logged).await;
+    is_logged.expect("the log has the greeting");
     let shell = &mut desk.shell;
     shell.call_for("expand --vm tiny", "guest: ").await;
     shell.call_for("logs tiny", "Welcome").await;
