@@ -275,6 +275,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn values_are_in_order() {
         let item = |kind: &str, rest: Value| {
             let mut item = rest;

@@ -187,7 +187,9 @@ mod tests {
     use super::*;
 
     fn range(limits: Value) -> Value {
-        json!({"spec": {"limits": [limits]}})
+        let mut range = json!({"spec": {}});
+        range["spec"]["limits"] = vec![limits].into();
+        range
     }
 
     #[test]

@@ -75,8 +75,11 @@ mod tests {
     use super::*;
 
     fn applied(limits: Value, spec: Value) -> Value {
-        let mut pod = json!({"metadata": {"name": "p"}, "spec": spec});
-        apply(&json!({"spec": {"limits": limits}}), &mut pod);
+        let mut pod = json!({"metadata": {"name": "p"}});
+        pod["spec"] = spec;
+        let mut range = json!({"spec": {}});
+        range["spec"]["limits"] = limits;
+        apply(&range, &mut pod);
         pod
     }
 

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::store::{Collection, Store, connection::Connections};
 
-    const DEADLINE: Duration = Duration::from_secs(60);
+    const DEADLINE: Duration = Duration::from_mins(1);
 
     fn store(path: &Path, limits: Limits) -> Store {
         Store::with(Connections::open_file(path, None, limits).unwrap())

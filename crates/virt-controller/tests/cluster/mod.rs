@@ -662,10 +662,7 @@ impl TestCluster {
         if tokio::time::timeout(DEADLINE, wait).await.is_err() {
             let vms = self.vms().list(&ListParams::default()).await.unwrap();
             let vmis = self.vmis().list(&ListParams::default()).await.unwrap();
-            let events = Api::<k8s_openapi::api::core::v1::Event>::namespaced(
-                self.client.clone(),
-                NAMESPACE,
-            );
+            let events = Api::<Event>::namespaced(self.client.clone(), NAMESPACE);
             let events = events.list(&ListParams::default()).await.unwrap().items;
             let events: Vec<_> = events
                 .into_iter()
