@@ -181,6 +181,16 @@ mod tests {
     use super::*;
     use crate::Acceleration;
 
+    static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
+
+    static TO_ANOTHER_NODE: Migration<'static> = Migration {
+        name: "m",
+        uid: "77aa",
+        added_node_selector: &NO_LABELS,
+        cpu_labels: &[],
+        destination: Destination::OtherNode,
+    };
+
     fn vmi(status: &serde_json::Value) -> VirtualMachineInstance {
         serde_json::from_value(json!({
             "metadata": {"name": "a", "namespace": "n", "uid": "1b5c"},
@@ -232,13 +242,6 @@ mod tests {
     #[test]
     fn target_pod_has_room_for_what_the_guest_has() {
         let settings = Settings::defaults("launcher:1", Acceleration::Emulation);
-        let migration = Migration {
-            name: "m",
-            uid: "77aa",
-            added_node_selector: &BTreeMap::new(),
-            cpu_labels: &[],
-            destination: Destination::OtherNode,
-        };
         let size = |sockets: u32, memory: &str, status: &serde_json::Value| {
             let vmi = serde_json::from_value(json!({
                 "metadata": {"name": "a", "namespace": "n", "uid": "1b5c"},
@@ -251,7 +254,7 @@ mod tests {
             }))
             .expect("is a VMI");
             let around = Surroundings::default();
-            let pod = target_pod(&vmi, &settings, &around, &migration).expect("renders");
+            let pod = target_pod(&vmi, &settings, &around, &TO_ANOTHER_NODE).expect("renders");
             let size = pod.metadata.annotations.expect("has annotations");
             let resources = pod
                 .spec
@@ -282,13 +285,6 @@ mod tests {
     #[test]
     fn target_pod_has_the_claims_that_volumes_move_to() {
         let settings = Settings::defaults("launcher:1", Acceleration::Emulation);
-        let migration = Migration {
-            name: "m",
-            uid: "77aa",
-            added_node_selector: &BTreeMap::new(),
-            cpu_labels: &[],
-            destination: Destination::OtherNode,
-        };
         let claim = |name: &str| {
             let claim = serde_json::from_value(json!({"metadata": {"name": name, "uid": name}}));
             (
@@ -318,7 +314,7 @@ mod tests {
                 },
             }))
             .expect("is a VMI");
-            let pod = target_pod(&vmi, &settings, &around, &migration).expect("renders");
+            let pod = target_pod(&vmi, &settings, &around, &TO_ANOTHER_NODE).expect("renders");
             let annotated = pod.metadata.annotations.expect("has annotations");
             assert_eq!(annotated["ferrovirt.io/migrated-volumes"], made_for);
             let text = json!(pod.spec).to_string();

@@ -9,24 +9,15 @@ use launcher_channel::{
 };
 use tokio::sync::watch;
 
-use crate::handler::Handler;
-use crate::migration::{
-    COUNTING_GUEST, ID, connect_counting, ends, is_one_row, receive, wait_for_letters, written,
-};
-use crate::{disk_plan, pod};
+use crate::migration::{COUNTING_GUEST, ID, connect_counting, ends, goes_on, start};
+use crate::pod;
 
 const CONNECTIONS: u8 = 4;
 
 async fn moves_through_several_connections(compression: MigrationCompression) {
     let source = pod();
     let target = pod();
-    let plan = disk_plan(&source, COUNTING_GUEST);
-    let target_plan = disk_plan(&target, COUNTING_GUEST);
-    let mut old = Handler::connect(&source);
-    old.done(Request::Sync(Box::new(plan))).await;
-    wait_for_letters(&source, 60);
-    let mut new = Handler::connect(&target);
-    new.done(receive(&target_plan)).await;
+    let (mut old, mut new) = start(&source, &target, COUNTING_GUEST, 60).await;
     let (_sender, open) = watch::channel(true);
     let of_memory = Arc::new(AtomicUsize::new(0));
     let held = (MigrationSocket::Memory, &open);
@@ -46,9 +37,7 @@ async fn moves_through_several_connections(compression: MigrationCompression) {
     // One more for the rest of the guest's state.
     let all = of_memory.load(Ordering::Relaxed);
     assert_eq!(all, usize::from(CONNECTIONS) + 1, "{}", source.log());
-    let before = written(&target).len();
-    wait_for_letters(&target, before + 60);
-    is_one_row(&source, &target);
+    goes_on(&source, &target);
 }
 
 // The proxies run while the test waits.

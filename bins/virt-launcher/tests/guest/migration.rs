@@ -151,12 +151,36 @@ pub(crate) fn wait_for_letters(pod: &Bundle, count: usize) {
 }
 
 /// Checks that not a letter is lost or written twice.
-pub(crate) fn is_one_row(source: &Bundle, target: &Bundle) {
+fn is_one_row(source: &Bundle, target: &Bundle) {
     let all = [written(source), written(target)].concat();
     for pair in all.windows(2) {
         let next = if pair[0] == b'z' { b'a' } else { pair[0] + 1 };
         assert_eq!(pair[1], next, "{}", String::from_utf8_lossy(&all));
     }
+}
+
+/// Starts the guest in one pod, where it writes so many letters; the other pod waits for it.
+pub(crate) async fn start<'a>(
+    source: &'a Bundle,
+    target: &'a Bundle,
+    boot_sector: &[u8],
+    letters: usize,
+) -> (Handler<'a>, Handler<'a>) {
+    let plan = disk_plan(source, boot_sector);
+    let target_plan = disk_plan(target, boot_sector);
+    let mut old = Handler::connect(source);
+    old.done(Request::Sync(Box::new(plan))).await;
+    wait_for_letters(source, letters);
+    let mut new = Handler::connect(target);
+    new.done(receive(&target_plan)).await;
+    (old, new)
+}
+
+/// Waits until the guest has written more in its new pod, and checks that no letter is missing.
+pub(crate) fn goes_on(source: &Bundle, target: &Bundle) {
+    let before = written(target).len();
+    wait_for_letters(target, before + 60);
+    is_one_row(source, target);
 }
 
 /// The stage that the launcher has reported last.
@@ -205,9 +229,7 @@ async fn guest_continues_in_the_other_pod() {
         assert_eq!(ends(&mut new).await, MigrationStage::Done);
         new.reports(DomainState::Running).await;
         assert!(source.pids(QEMU).is_empty());
-        let before = written(&target).len();
-        wait_for_letters(&target, before + 60);
-        is_one_row(&source, &target);
+        goes_on(&source, &target);
         old.done(Request::Release).await;
         let paused = new.done(Request::Pause).await;
         assert_eq!(paused.domain, Some(DomainState::PausedByUser));
@@ -239,13 +261,7 @@ async fn guest_stays_when_the_other_pod_cannot_be_reached() {
 async fn cancelled_guest_stays() {
     let source = pod();
     let target = pod();
-    let plan = disk_plan(&source, COUNTING_GUEST);
-    let target_plan = disk_plan(&target, COUNTING_GUEST);
-    let mut old = Handler::connect(&source);
-    old.done(Request::Sync(Box::new(plan))).await;
-    wait_for_letters(&source, 5);
-    let mut new = Handler::connect(&target);
-    new.done(receive(&target_plan)).await;
+    let (mut old, mut new) = start(&source, &target, COUNTING_GUEST, 5).await;
     let (_sender, never) = watch::channel(false);
     let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &never);
     old.done(migrate()).await;
@@ -271,13 +287,7 @@ async fn has_begun(new: &mut Handler<'_>) {
 async fn guest_that_is_paused_during_its_move_stays_paused() {
     let source = pod();
     let target = pod();
-    let plan = disk_plan(&source, COUNTING_GUEST);
-    let target_plan = disk_plan(&target, COUNTING_GUEST);
-    let mut old = Handler::connect(&source);
-    old.done(Request::Sync(Box::new(plan))).await;
-    wait_for_letters(&source, 5);
-    let mut new = Handler::connect(&target);
-    new.done(receive(&target_plan)).await;
+    let (mut old, mut new) = start(&source, &target, COUNTING_GUEST, 5).await;
     let (open, is_open) = watch::channel(false);
     let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &is_open);
     old.done(migrate()).await;
@@ -295,13 +305,7 @@ async fn guest_that_is_paused_during_its_move_stays_paused() {
 async fn guest_that_is_paused_during_a_cancelled_move_stays_paused() {
     let source = pod();
     let target = pod();
-    let plan = disk_plan(&source, COUNTING_GUEST);
-    let target_plan = disk_plan(&target, COUNTING_GUEST);
-    let mut old = Handler::connect(&source);
-    old.done(Request::Sync(Box::new(plan))).await;
-    wait_for_letters(&source, 5);
-    let mut new = Handler::connect(&target);
-    new.done(receive(&target_plan)).await;
+    let (mut old, mut new) = start(&source, &target, COUNTING_GUEST, 5).await;
     let (_sender, never) = watch::channel(false);
     let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &never);
     old.done(migrate()).await;
@@ -321,13 +325,7 @@ async fn guest_that_is_paused_during_a_cancelled_move_stays_paused() {
 async fn guest_that_is_paused_before_it_is_taken_over_stays_paused() {
     let source = pod_with("FERROVIRT_FAILPOINTS=/run/private/failpoints");
     let target = pod();
-    let plan = disk_plan(&source, COUNTING_GUEST);
-    let target_plan = disk_plan(&target, COUNTING_GUEST);
-    let mut old = Handler::connect(&source);
-    old.done(Request::Sync(Box::new(plan))).await;
-    wait_for_letters(&source, 5);
-    let mut new = Handler::connect(&target);
-    new.done(receive(&target_plan)).await;
+    let (mut old, mut new) = start(&source, &target, COUNTING_GUEST, 5).await;
     let _proxies = connect(&source, &target);
     let launcher = crate::single(&source.pids("virt-launcher"));
     arm(&source, "virt-launcher/migration/given-up");
@@ -366,13 +364,7 @@ async fn guest_stays_when_the_other_launcher_dies_at_any_step() {
     for failpoint in OF_THE_TARGET {
         let source = pod();
         let target = pod_with("FERROVIRT_FAILPOINTS=/run/private/failpoints");
-        let plan = disk_plan(&source, COUNTING_GUEST);
-        let target_plan = disk_plan(&target, COUNTING_GUEST);
-        let mut old = Handler::connect(&source);
-        old.done(Request::Sync(Box::new(plan))).await;
-        wait_for_letters(&source, 5);
-        let mut new = Handler::connect(&target);
-        new.done(receive(&target_plan)).await;
+        let (mut old, _new) = start(&source, &target, COUNTING_GUEST, 5).await;
         let _proxies = connect(&source, &target);
         arm(&target, failpoint);
         old.done(migrate()).await;
@@ -392,13 +384,7 @@ async fn guest_runs_once_when_its_launcher_dies_at_any_step() {
     for (failpoint, stays) in OF_THE_SOURCE {
         let source = pod_with("FERROVIRT_FAILPOINTS=/run/private/failpoints");
         let target = pod();
-        let plan = disk_plan(&source, COUNTING_GUEST);
-        let target_plan = disk_plan(&target, COUNTING_GUEST);
-        let mut old = Handler::connect(&source);
-        old.done(Request::Sync(Box::new(plan))).await;
-        wait_for_letters(&source, 5);
-        let mut new = Handler::connect(&target);
-        new.done(receive(&target_plan)).await;
+        let (mut old, mut new) = start(&source, &target, COUNTING_GUEST, 5).await;
         let _proxies = connect(&source, &target);
         let launcher = crate::single(&source.pids("virt-launcher"));
         arm(&source, failpoint);

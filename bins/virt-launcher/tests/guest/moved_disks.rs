@@ -11,7 +11,7 @@ use launcher_channel::{
 use crate::bundle::Bundle;
 use crate::handler::Handler;
 use crate::migration::{
-    COUNTING_GUEST, ID, connect, ends, is_one_row, receive, wait_for_letters, written,
+    COUNTING_GUEST, ID, connect, ends, goes_on, receive, wait_for_letters, written,
 };
 use crate::{QEMU, plan, pod, with_devices};
 
@@ -100,9 +100,7 @@ async fn disk_is_copied_to_another_file_byte_for_byte() {
         assert_eq!(ends(&mut new).await, MigrationStage::Done, "{before}");
         new.reports(DomainState::Running).await;
         assert!(source.pids(QEMU).is_empty());
-        let count = written(&target).len();
-        wait_for_letters(&target, count + 60);
-        is_one_row(&source, &target);
+        goes_on(&source, &target);
         new.done(Request::Destroy).await;
         let copied = fs::read(&new_file).unwrap();
         assert_eq!(copied.len(), before.max(BYTES));

@@ -9,10 +9,8 @@ use tokio::sync::watch;
 
 use crate::bundle::{Bundle, kill};
 use crate::handler::Handler;
-use crate::migration::{
-    ID, arm, connect_when, continues, ends, is_one_row, receive, wait_for_letters, written,
-};
-use crate::{QEMU, disk_plan, pod, pod_with, single};
+use crate::migration::{ID, arm, connect_when, continues, ends, goes_on, start, written};
+use crate::{QEMU, pod, pod_with, single};
 
 const ARMED: &str = "VIRT_LAUNCHER_LOG=debug FERROVIRT_FAILPOINTS=/run/private/failpoints";
 
@@ -37,25 +35,6 @@ const WRITING_GUEST: &[u8] = &[
 /// otherwise.
 fn allow_post_copy() {
     fs::write("/proc/sys/vm/unprivileged_userfaultfd", "1").unwrap();
-}
-
-/// Starts the guest in one pod; the other waits for it.
-async fn start<'a>(source: &'a Bundle, target: &'a Bundle) -> (Handler<'a>, Handler<'a>) {
-    let plan = disk_plan(source, WRITING_GUEST);
-    let target_plan = disk_plan(target, WRITING_GUEST);
-    let mut old = Handler::connect(source);
-    old.done(Request::Sync(Box::new(plan))).await;
-    wait_for_letters(source, 60);
-    let mut new = Handler::connect(target);
-    new.done(receive(&target_plan)).await;
-    (old, new)
-}
-
-/// Waits until the guest has written more in its new pod, and checks that no letter is missing.
-fn goes_on(source: &Bundle, target: &Bundle) {
-    let before = written(target).len();
-    wait_for_letters(target, before + 60);
-    is_one_row(source, target);
 }
 
 /// Begins a copy that can be switched, and asks for the switch.
@@ -98,7 +77,7 @@ async fn guest_goes_on_before_its_memory_is_there() {
     allow_post_copy();
     let source = pod();
     let target = pod();
-    let (mut old, mut new) = start(&source, &target).await;
+    let (mut old, mut new) = start(&source, &target, WRITING_GUEST, 60).await;
     let (open, is_open) = watch::channel(false);
     let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &is_open);
     migrate(&mut old).await;
@@ -124,7 +103,7 @@ async fn guest_stays_when_its_launcher_dies_before_the_switch() {
     for failpoint in BEFORE_THE_SWITCH {
         let source = pod_with(ARMED);
         let target = pod();
-        let (mut old, _new) = start(&source, &target).await;
+        let (mut old, _new) = start(&source, &target, WRITING_GUEST, 60).await;
         let (_sender, never) = watch::channel(false);
         let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &never);
         let launcher = single(&source.pids("virt-launcher"));
@@ -142,7 +121,7 @@ async fn guest_goes_on_in_its_new_pod_when_its_launcher_dies_after_the_switch() 
     allow_post_copy();
     let source = pod_with(ARMED);
     let target = pod();
-    let (mut old, mut new) = start(&source, &target).await;
+    let (mut old, mut new) = start(&source, &target, WRITING_GUEST, 60).await;
     let (open, is_open) = watch::channel(false);
     let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &is_open);
     let launcher = single(&source.pids("virt-launcher"));
@@ -167,7 +146,7 @@ async fn guest_is_taken_over_when_nobody_asked_in_post_copy() {
     allow_post_copy();
     let source = pod_with(ARMED);
     let target = pod();
-    let (mut old, mut new) = start(&source, &target).await;
+    let (mut old, mut new) = start(&source, &target, WRITING_GUEST, 60).await;
     let (open, is_open) = watch::channel(false);
     let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &is_open);
     let launcher = single(&source.pids("virt-launcher"));
