@@ -74,7 +74,7 @@ fn has_taint(host: &Host, config: &ClusterConfig) -> bool {
     host.no_schedule.contains(config.drain_taint())
 }
 
-/// Whether the guest is to leave a node that is drained by its taint: nobody evicts its pod.
+/// Whether the guest is to leave a node that is drained by its taint, without an eviction of its pod.
 fn is_drained(vmi: &Guest, host: Option<&Host>, config: &ClusterConfig) -> bool {
     use EvictionStrategy::{LiveMigrate, LiveMigrateIfPossible};
     let own = vmi.eviction_strategy.as_ref();

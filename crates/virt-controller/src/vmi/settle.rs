@@ -52,7 +52,7 @@ fn patch(whole: &Value) -> Option<Value> {
         return None;
     }
     let moves = model::carried_volumes(&typed);
-    // One without volumes, which nobody but a forger makes, is to lose its list as well: it could not be deleted.
+    // One without volumes, which only a forger makes, loses its list as well: otherwise it could not be deleted.
     let volumes = whole.pointer("/spec/volumes").and_then(Value::as_array);
     let mut volumes = volumes.cloned().unwrap_or_default();
     for volume in &mut volumes {

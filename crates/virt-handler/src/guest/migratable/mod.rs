@@ -39,7 +39,7 @@ pub(super) struct Input<'a> {
     pub(super) reach: Reach,
     /// Interfaces whose link in the pod cannot be in a second pod of the node; `None` while that is unknown.
     pub(super) bound_interfaces: Option<&'a [String]>,
-    /// Which pods can have the state that the guest keeps besides its disks.
+    /// Which pods can have the firmware variables that the guest keeps.
     pub(super) state: StateSharing,
     /// The network bindings that the cluster has.
     pub(super) bindings: &'a RegisteredBindings,

@@ -268,7 +268,7 @@ fn kept_state(input: &Input<'_>) -> Option<Obstacle> {
         return None;
     }
     if kept.contains(&KeptState::Tpm) {
-        // libvirt refuses: that of Debian cannot move with state that both pods have.
+        // libvirt refuses: the swtpm of Debian 13 cannot give its lock on the state away.
         let message =
             "the guest keeps a TPM, whose emulator (swtpm) cannot move with its state on a claim";
         return Some(obstacle(Reason::LiveMigrationNotSupported, message));

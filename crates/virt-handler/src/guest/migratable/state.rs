@@ -1,4 +1,4 @@
-//! Whether another pod of a guest can have the state that the guest keeps besides its disks.
+//! Whether another pod of a guest can have the firmware variables that the guest keeps. A kept TPM moves to no pod.
 
 use k8s_openapi::api::core::v1::Pod;
 use launcher_pod::{CONTAINER, SHARED_PATHS, STATE_VOLUME};
@@ -8,7 +8,7 @@ use crate::volumes::Claims;
 
 const READ_WRITE_MANY: &str = "ReadWriteMany";
 
-/// Which pods can have firmware variables and TPM of a guest at the same time.
+/// Which pods can have the kept firmware variables of a guest at the same time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum StateSharing {
     /// libvirt of this pod takes them for its own: an earlier version created the pod.
@@ -28,7 +28,7 @@ impl StateSharing {
             let shared = variables.find(|one| one.name == SHARED_PATHS);
             let value = shared.and_then(|one| one.value.as_deref());
             let mut all = value.into_iter().flat_map(|value| value.split(':'));
-            all.any(|path| path == paths::NVRAM || path == paths::SWTPM)
+            all.any(|path| path == paths::NVRAM)
         });
         let claims = Claims::of(pod);
         let info = claims.info(STATE_VOLUME);
@@ -61,12 +61,14 @@ mod tests {
         };
         let shared = |paths: String| json!([{"name": "SHARED_FILESYSTEM_PATHS", "value": paths}]);
         check(json!([]), "ReadWriteMany", StateSharing::OnePod);
-        check(
-            shared(disks.to_owned()),
-            "ReadWriteMany",
-            StateSharing::OnePod,
-        );
-        let both = || shared(format!("{}:{disks}", paths::SWTPM));
+        for others in [disks, paths::SWTPM] {
+            check(
+                shared(others.to_owned()),
+                "ReadWriteMany",
+                StateSharing::OnePod,
+            );
+        }
+        let both = || shared(format!("{}:{disks}", paths::NVRAM));
         check(both(), "ReadWriteMany", StateSharing::AllPods);
         check(both(), "ReadWriteOnce", StateSharing::PodsOfNode);
     }
