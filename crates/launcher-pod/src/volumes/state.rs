@@ -39,8 +39,8 @@ pub(super) fn add(all: &mut Storage, input: &Input<'_>) -> Result<(), PodError> 
     Ok(())
 }
 
-/// The directories on the claim that libvirt must not take for its own: the other pod of a migration has the same. A kept
-/// TPM does not move, but libvirt would remove its state after a migration that was begun all the same.
+/// The directories on the claim that libvirt must not take for its own: the other pod of a migration has the same. A
+/// kept TPM does not move, but libvirt would remove its state after a migration that was begun all the same.
 pub(crate) fn shared_directories(guest: &Guest<'_>) -> impl Iterator<Item = String> {
     let kept = guest.kept_state().into_iter();
     kept.map(|state| match state {
