@@ -1,5 +1,5 @@
 //! The hardware addresses from which a pod may send: its own, and that of its guest if the guest chose one. A guest
-//! has its address for itself: the bridge would send its packets to whoever sends from it.
+//! has its address for itself: the bridge would send its packets to any pod that sends from it.
 
 use net_plan::MacAddress;
 use serde::{Deserialize, Serialize};

@@ -114,8 +114,8 @@ pub(super) fn without_followed(spec: &Value, now: &Value) -> Value {
     for path in FOLLOWED {
         let is_placement = path.matches('/').count() == 1;
         let is_of_interfaces = [nics::INTERFACES_PATH, nics::NETWORKS_PATH].contains(&path);
-        let is_placement = is_placement || is_of_interfaces;
-        if now.pointer(path).is_none_or(Value::is_null) && !is_placement {
+        let may_be_removed = is_placement || is_of_interfaces;
+        if now.pointer(path).is_none_or(Value::is_null) && !may_be_removed {
             continue;
         }
         remove(&mut rest, path);

@@ -94,8 +94,7 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> GuestStat
         && *phase == Phase::Running
         && let Some(pod) = &observed.pod
     {
-        status.qos_class.clone_from(&pod.qos_class);
-        status.launcher_image = pod.image.clone().or(status.launcher_image);
+        note_pod(&mut status, pod);
     }
     status.is_outdated = status.runs_in_other_than(&observed.launcher_image);
     status.conditions = render_conditions(observed, plan, done, &status);
@@ -149,8 +148,13 @@ fn hand_over(status: &mut GuestStatus, pod: &LauncherPod) {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     status.active_pods.insert(uid, node.clone());
     status.node_name = Some(node);
+    note_pod(status, pod);
+}
+
+/// What the status says of the pod that has the guest. virt-controller may have ended after it created the pod, and
+/// before it noted the image.
+fn note_pod(status: &mut GuestStatus, pod: &LauncherPod) {
     status.qos_class.clone_from(&pod.qos_class);
-    // Whoever created the pod may have ended before it noted the image.
     if pod.image.is_some() {
         status.launcher_image.clone_from(&pod.image);
     }

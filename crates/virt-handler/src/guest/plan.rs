@@ -218,6 +218,48 @@ mod tests {
         }
     }
 
+    /// The link of a running guest.
+    fn running() -> Link {
+        Link {
+            peer: Some(Arc::new(Peer::this_process())),
+            ..disconnected(Some(DomainState::Running))
+        }
+    }
+
+    /// A VMI whose guest moves.
+    fn moving(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
+        let state = serde_json::json!({"migrationUid": "m"});
+        let state = serde_json::from_value(state).unwrap();
+        vmi.status.as_mut().unwrap().migration_state = Some(state);
+        vmi
+    }
+
+    /// A guest that was not synced yet, with nothing to change.
+    fn observed<'a>(vmi: &'a VirtualMachineInstance, link: &'a Link) -> Observed<'a> {
+        Observed {
+            vmi,
+            pod_ended: false,
+            link,
+            disconnected_for: None,
+            synced: None,
+            awaits_take_over: false,
+            has_other_size: false,
+            has_other_interfaces: false,
+            now: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    /// A guest that was synced over this link, with nothing to change.
+    fn synced<'a>(vmi: &'a VirtualMachineInstance, link: &'a Link) -> Observed<'a> {
+        Observed {
+            synced: Some(Synced {
+                connection: link.connection,
+                agent_probes_paused: false,
+            }),
+            ..observed(vmi, link)
+        }
+    }
+
     #[test]
     fn unreachable_launcher_fails_the_vmi_unless_its_guest_may_run() {
         let long = Some(LAUNCHER_TIMEOUT);
@@ -243,15 +285,9 @@ mod tests {
             (Phase::Failed, running, long, false, vec![]),
         ] {
             let steps = plan(&Observed {
-                vmi: &vmi(phase.clone()),
                 pod_ended,
-                link: &disconnected(domain),
                 disconnected_for,
-                synced: None,
-                awaits_take_over: false,
-                has_other_size: false,
-                has_other_interfaces: false,
-                now: Timestamp::UNIX_EPOCH,
+                ..observed(&vmi(phase.clone()), &disconnected(domain))
             });
             assert_eq!(
                 steps, expected,
@@ -262,7 +298,6 @@ mod tests {
 
     #[test]
     fn volumes_come_and_go_while_the_guest_runs() {
-        let peer = Arc::new(Peer::this_process());
         let plugged = |phase: Phase| {
             let status = serde_json::json!({
                 "phase": phase, "volumeStatus": [{"name": "v", "hotplugVolume": {}}],
@@ -271,11 +306,8 @@ mod tests {
             vmi.status = Some(serde_json::from_value(status).unwrap());
             vmi
         };
-        let mut moving = plugged(Phase::Running);
-        let state = serde_json::json!({"migrationUid": "m"});
-        moving.status.as_mut().unwrap().migration_state =
-            Some(serde_json::from_value(state).unwrap());
-        for (vmi, synced, expected) in [
+        let moving = moving(plugged(Phase::Running));
+        for (vmi, is_synced, expected) in [
             (
                 Box::new(plugged(Phase::Running)),
                 true,
@@ -294,35 +326,19 @@ mod tests {
             (Box::new(vmi(Phase::Running)), true, vec![Step::Report]),
             (Box::new(moving), true, vec![Step::Report]),
         ] {
-            let link = Link {
-                peer: Some(Arc::clone(&peer)),
-                ..disconnected(Some(DomainState::Running))
+            let link = running();
+            let observed = if is_synced {
+                synced(&vmi, &link)
+            } else {
+                observed(&vmi, &link)
             };
-            let steps = plan(&Observed {
-                vmi: &vmi,
-                pod_ended: false,
-                link: &link,
-                disconnected_for: None,
-                synced: synced.then_some(Synced {
-                    connection: link.connection,
-                    agent_probes_paused: false,
-                }),
-                awaits_take_over: false,
-                has_other_size: false,
-                has_other_interfaces: false,
-                now: Timestamp::UNIX_EPOCH,
-            });
-            assert_eq!(steps, expected, "{vmi:?} {synced}");
+            assert_eq!(plan(&observed), expected, "{vmi:?} {is_synced}");
         }
     }
 
     #[test]
     fn interfaces_come_and_go_while_the_guest_runs_and_does_not_move() {
-        let peer = Arc::new(Peer::this_process());
-        let mut moving = vmi(Phase::Running);
-        let state = serde_json::json!({"migrationUid": "m"});
-        moving.status.as_mut().unwrap().migration_state =
-            Some(serde_json::from_value(state).unwrap());
+        let moving = moving(vmi(Phase::Running));
         let report = [Step::Report];
         let both = [Step::PlugInterfaces, Step::Report];
         for (vmi, has_other_interfaces, expected) in [
@@ -331,23 +347,9 @@ mod tests {
             (&vmi(Phase::Scheduled), true, &report),
             (&moving, true, &report),
         ] {
-            let link = Link {
-                peer: Some(Arc::clone(&peer)),
-                ..disconnected(Some(DomainState::Running))
-            };
             let steps = plan(&Observed {
-                vmi,
-                pod_ended: false,
-                link: &link,
-                disconnected_for: None,
-                synced: Some(Synced {
-                    connection: link.connection,
-                    agent_probes_paused: false,
-                }),
-                awaits_take_over: false,
-                has_other_size: false,
                 has_other_interfaces,
-                now: Timestamp::UNIX_EPOCH,
+                ..synced(vmi, &running())
             });
             assert_eq!(steps, expected, "{vmi:?} {has_other_interfaces}");
         }
@@ -355,7 +357,6 @@ mod tests {
 
     #[test]
     fn link_is_set_while_the_guest_runs_and_does_not_move() {
-        let peer = Arc::new(Peer::this_process());
         let with_link = |phase: Phase| {
             let mut vmi = vmi(phase);
             let interface = serde_json::json!({"name": "n", "bridge": {}, "state": "down"});
@@ -363,34 +364,15 @@ mod tests {
             vmi.spec.domain.devices.interfaces = vec![interface];
             vmi
         };
-        let mut moving = with_link(Phase::Running);
-        let state = serde_json::json!({"migrationUid": "m"});
-        moving.status.as_mut().unwrap().migration_state =
-            Some(serde_json::from_value(state).unwrap());
+        let moving = moving(with_link(Phase::Running));
         let (up, down) = (InterfaceLink::Up, InterfaceLink::Down);
         let report = [Step::Report];
         let check =
             |vmi: &VirtualMachineInstance, link: Option<InterfaceLink>, expected: &[Step]| {
-                let mut link_to = Link {
-                    peer: Some(Arc::clone(&peer)),
-                    ..disconnected(Some(DomainState::Running))
-                };
+                let mut link_to = running();
                 let links = link.map(|link| ("n".to_owned(), link));
                 link_to.state.as_mut().unwrap().links = links.into_iter().collect();
-                let steps = plan(&Observed {
-                    vmi,
-                    pod_ended: false,
-                    link: &link_to,
-                    disconnected_for: None,
-                    synced: Some(Synced {
-                        connection: link_to.connection,
-                        agent_probes_paused: false,
-                    }),
-                    awaits_take_over: false,
-                    has_other_size: false,
-                    has_other_interfaces: false,
-                    now: Timestamp::UNIX_EPOCH,
-                });
+                let steps = plan(&synced(vmi, &link_to));
                 assert_eq!(steps, expected, "{vmi:?} {link:?}");
             };
         let running = with_link(Phase::Running);
@@ -403,34 +385,16 @@ mod tests {
 
     #[test]
     fn guest_is_resized_while_it_runs_and_does_not_move() {
-        let peer = Arc::new(Peer::this_process());
-        let mut moving = vmi(Phase::Running);
-        let state = serde_json::json!({"migrationUid": "m"});
-        moving.status.as_mut().unwrap().migration_state =
-            Some(serde_json::from_value(state).unwrap());
+        let moving = moving(vmi(Phase::Running));
         for (vmi, has_other_size, expected) in [
             (&vmi(Phase::Running), false, vec![Step::Report]),
             (&vmi(Phase::Running), true, vec![Step::Resize, Step::Report]),
             (&vmi(Phase::Scheduled), true, vec![Step::Report]),
             (&moving, true, vec![Step::Report]),
         ] {
-            let link = Link {
-                peer: Some(Arc::clone(&peer)),
-                ..disconnected(Some(DomainState::Running))
-            };
             let steps = plan(&Observed {
-                vmi,
-                pod_ended: false,
-                link: &link,
-                disconnected_for: None,
-                synced: Some(Synced {
-                    connection: link.connection,
-                    agent_probes_paused: false,
-                }),
-                awaits_take_over: false,
                 has_other_size,
-                has_other_interfaces: false,
-                now: Timestamp::UNIX_EPOCH,
+                ..synced(vmi, &running())
             });
             assert_eq!(steps, expected, "{vmi:?} {has_other_size}");
         }
@@ -460,15 +424,8 @@ mod tests {
                 ..disconnected(domain)
             };
             let steps = plan(&Observed {
-                vmi: &vmi,
-                pod_ended: false,
-                link: &link,
-                disconnected_for: None,
-                synced: None,
                 awaits_take_over: true,
-                has_other_size: false,
-                has_other_interfaces: false,
-                now: Timestamp::UNIX_EPOCH,
+                ..observed(&vmi, &link)
             });
             assert_eq!(
                 steps, expected,
@@ -504,20 +461,12 @@ mod tests {
                 .into()
             });
             let link = Link {
-                peer: Some(Arc::new(Peer::this_process())),
                 connection: 1,
-                ..disconnected(Some(DomainState::Running))
+                ..running()
             };
             let steps = plan(&Observed {
-                vmi: &vmi,
-                pod_ended: false,
-                link: &link,
-                disconnected_for: None,
                 synced,
-                awaits_take_over: false,
-                has_other_size: false,
-                has_other_interfaces: false,
-                now: Timestamp::UNIX_EPOCH,
+                ..observed(&vmi, &link)
             });
             assert_eq!(steps, expected, "{annotation:?} {synced:?}");
         }

@@ -149,7 +149,7 @@ fn joined_as(selection: &Selection, attached: SecondaryInterface) -> Joined {
 }
 
 /// Has a running pod leave and join networks until it has those that it names now, and reports them. Each change is
-/// recorded before it is reported: whoever uses an interface waits for the report.
+/// recorded before it is reported: virt-handler waits for the report before it uses an interface.
 pub(crate) async fn update_networks(
     shared: Arc<Shared>,
     request: JoinNetwork,
@@ -172,8 +172,8 @@ pub(crate) async fn update_networks(
     let namespace = PathBuf::from(format!("/proc/{}/ns/net", supervisor.supervisor.pid));
     let network = &shared.settings.network;
     let before = joined.clone();
-    // An earlier run did not complete them, and the pod may not name them any more. Nobody uses them: they were not
-    // reported.
+    // An earlier run did not complete them, and the pod may not name them any more. No guest uses them: they were
+    // not reported.
     let begun = std::mem::take(&mut record.begun);
     for interface in &begun {
         if before.iter().all(|one| one.interface != *interface) {

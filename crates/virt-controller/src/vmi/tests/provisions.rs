@@ -1,5 +1,6 @@
 //! What a guest gets before its pod, or with it.
 
+use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use reasons::Reason;
 use serde_json::json;
 
@@ -27,6 +28,27 @@ fn guest_gets_its_vsock_address_with_its_pod_and_keeps_it() {
         };
         let status = status::render(&observed, &plan(&observed), &Done::default());
         assert_eq!(status.vsock, expected, "{phase} {given:?}");
+    }
+}
+
+#[test]
+fn handed_over_vmi_has_the_image_of_its_pod() {
+    for (given, of_pod, expected) in [
+        // virt-controller ended between the pod's creation and its note.
+        (None, Some("launcher:1"), Some("launcher:1")),
+        (Some("launcher:1"), Some("launcher:1"), Some("launcher:1")),
+        (Some("launcher:2"), Some("launcher:1"), Some("launcher:1")),
+        (Some("launcher:1"), None, Some("launcher:1")),
+    ] {
+        let mut object = vmi("Scheduling");
+        object["status"]["launcherContainerImageVersion"] = json!(given);
+        let mut running = pod("Running");
+        running["spec"]["containers"] = json!([{"name": "compute", "image": of_pod}]);
+        let observed = observe(object, Some(running));
+        let status = status::render(&observed, &plan(&observed), &Done::default());
+        assert_eq!(status.phase, Phase::Scheduled);
+        let image = status.launcher_image.as_deref();
+        assert_eq!(image, expected, "{given:?} {of_pod:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The UUID of a device follows from its card, its type and its number. So it means the same after a reboot, and the
 //! devices that virt-handler made are known without a record of them. Other devices are never removed, and a card
-//! that has one is left to whoever made it.
+//! that has one is left to the program that made it.
 
 use std::collections::BTreeMap;
 
