@@ -76,6 +76,7 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
+    use crate::metrics;
 
     #[tokio::test]
     async fn both_families_are_served() {
@@ -90,7 +91,6 @@ mod tests {
             assert!(v6.is_ok(), "{v6:?}");
         }
     }
-    use crate::metrics;
 
     /// An API server that answers requests for its version with that code.
     fn server(code: u16) -> Client {

@@ -13,7 +13,7 @@ use crate::{
 /// Beyond that, further objects have no series.
 pub const MAX_OBJECTS: usize = 10_000;
 
-/// One value for each object that exists. Who sets a value removes it with the object.
+/// One value for each object that exists. The code that sets a value removes it with the object.
 #[derive(Debug)]
 pub struct Objects<const N: usize> {
     description: Description,

@@ -346,7 +346,7 @@ async fn panic_ends_one_request_and_the_server_goes_on() {
     running.tasks.wait().await;
 }
 
-/// A server in a guest, which asks for a certificate and has one of its own that nobody knows.
+/// A server in a guest, which asks for a certificate and has one of an authority that the client does not know.
 async fn server_in_a_guest(
     known: &Authority,
     stream: tokio::io::DuplexStream,

@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 
-/// Told by a sequence of its own, so that another feature does not change the scenarios without it.
+/// Drawn from a sequence of its own, so that another feature does not change the scenarios without it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(crate) struct Features {

@@ -19,14 +19,10 @@ const CONTAINER: &str = "Container";
 const POD: &str = "Pod";
 const CLAIM: &str = "PersistentVolumeClaim";
 
+const REQUEST: &str = "defaultRequest";
+
 /// The parts of an item that have amounts.
-const PARTS: [&str; 5] = [
-    "default",
-    "defaultRequest",
-    "max",
-    "maxLimitRequestRatio",
-    "min",
-];
+const PARTS: [&str; 5] = ["default", REQUEST, "max", "maxLimitRequestRatio", "min"];
 /// Resources of containers without a domain; and huge pages.
 const OF_CONTAINERS: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
 
@@ -130,30 +126,26 @@ fn check_item(at: &str, item: &Value, kind: &str, wrong: &mut Vec<Violation>) {
         let why = "either minimum or maximum storage value is required, but neither was provided";
         wrong.push(Violation::required(format!("{at}.limits"), why));
     }
-    // Of each pair, the first may not be greater than the second; the third is the field to blame, and the last is
-    // what messages call the second.
-    for (lower, upper, blamed, called) in [
-        ("min", "max", "min", "max"),
-        ("min", "defaultRequest", "defaultRequest", "default request"),
-        ("defaultRequest", "max", "defaultRequest", "max"),
+    // The first part of each row may not be greater than the second; the third is the field to blame. Messages call
+    // the first two by the names at the end.
+    for (lower, upper, blamed, [lower_name, upper_name]) in [
+        ("min", "max", "min", ["min", "max"]),
+        ("min", REQUEST, REQUEST, ["min", "default request"]),
+        (REQUEST, "max", REQUEST, ["default request", "max"]),
         (
-            "defaultRequest",
+            REQUEST,
             "default",
-            "defaultRequest",
-            "default limit",
+            REQUEST,
+            ["default request", "default limit"],
         ),
-        ("min", "default", "default", "default"),
-        ("default", "max", "default", "max"),
+        ("min", "default", "default", ["min", "default"]),
+        ("default", "max", "default", ["default", "max"]),
     ] {
         for (name, least, most) in both(item, lower, upper) {
             if least.amount > most.amount {
                 let found = item[blamed][name].clone();
-                let lower = if lower == "defaultRequest" {
-                    "default request"
-                } else {
-                    lower
-                };
-                let why = format!("{lower} value {least} is greater than {called} value {most}");
+                let why =
+                    format!("{lower_name} value {least} is greater than {upper_name} value {most}");
                 let field = format!("{at}.{blamed}[{name}]");
                 wrong.push(Violation::invalid(field, found, why));
             }

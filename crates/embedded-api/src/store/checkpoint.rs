@@ -1,7 +1,7 @@
 //! Checkpoints: a thread of its own moves the write-ahead log into the database.
 //!
 //! Invariants: no write does this work before it is answered; a commit is on disk when it returns, in the log,
-//! whatever this thread does; the log has a bound, beyond which writes are refused. Whoever reads an old state
+//! whatever this thread does; the log has a bound, beyond which writes are refused. A reader of an old state
 //! holds the log up: reads of this process end soon, a copy made by another process may not.
 
 use std::{
@@ -20,14 +20,14 @@ use super::StoreError;
 /// When the log is moved, in pages of the database, and how often what did not work is tried again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Written since the last checkpoint: the next one, which nobody waits for.
+    /// Written since the last checkpoint: the next one begins; writes do not wait for it.
     pub(super) due: u32,
     /// In the log: writes wait until the log is empty, or for `patience`.
     pub(super) long: u32,
     /// In the log: writes are refused.
     pub(super) full: u32,
     pub(super) retry: Duration,
-    /// How long writes wait for those who still read from a long log.
+    /// How long writes wait for readers of a long log.
     pub(super) patience: Duration,
 }
 
@@ -42,7 +42,7 @@ impl Limits {
     };
 }
 
-/// A log of this part of its bound that is held up is worth a warning, so that somebody can act before writes are
+/// A log of this part of its bound that is held up is worth a warning, so that an administrator can act before writes are
 /// refused.
 const WORRYING: u32 = 4;
 

@@ -37,7 +37,7 @@ pub(super) struct Connections {
     path: Option<PathBuf>,
 }
 
-/// The readers that nobody uses. The one that was used last is the next, as its cache is filled.
+/// The readers that no query uses now. The last one returned is the next one taken, as its cache is filled.
 #[derive(Debug)]
 struct Readers {
     /// Each lock is taken by the one user of its connection.

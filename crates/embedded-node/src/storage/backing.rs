@@ -193,7 +193,7 @@ impl Backing {
         })
     }
 
-    /// Limits a directory that nobody uses to its capacity.
+    /// Limits a directory that no pod uses yet to its capacity.
     fn limit(&self, name: &str, bytes: u64) -> Bound {
         let limit = capacity::limit(bytes);
         match project::limit(&self.path(name, Mode::Filesystem), limit) {

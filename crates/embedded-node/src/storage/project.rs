@@ -37,13 +37,11 @@ const FEWEST_FILES: u64 = 1000;
 const INHERIT: u32 = 0x200;
 /// The kind of quotas.
 const PROJECT: u32 = 2;
-const SET_QUOTA: u32 = 0x80_0008;
-const GET_QUOTA: u32 = 0x80_0007;
+const SET_QUOTA: u32 = libc::Q_SETQUOTA.cast_unsigned();
+const GET_QUOTA: u32 = libc::Q_GETQUOTA.cast_unsigned();
 const GET_STATE: u32 = 0x5808;
 /// In the state: limits of projects are enforced.
 const ENFORCED: u16 = 1 << 5;
-const BLOCK_LIMITS: u32 = 1;
-const FILE_LIMITS: u32 = 4;
 /// The unit of limits of blocks.
 const UNIT: u64 = 1024;
 
@@ -96,8 +94,8 @@ pub(super) struct Usage {
 }
 
 /// Limits what the directory and all in it take; false if the file system does not enforce such limits, or the
-/// directory is in a project of somebody else. Nobody may use the directory meanwhile, unless it has its limit: names cannot be moved
-/// between projects.
+/// directory is in a project of another program. Until it has its limit, no pod may use the directory meanwhile: names
+/// cannot be moved between projects.
 pub(super) fn limit(dir: &Path, bytes: u64) -> io::Result<bool> {
     let dir = open(CWD, dir)?;
     if !is_enforced(&dir)? {
@@ -151,7 +149,7 @@ fn is_ours(project: u32) -> bool {
     (FIRST..FIRST + PROJECTS).contains(&project)
 }
 
-/// The project of the directory, which it gets if it has none. `None`: it is in a project of somebody else, or
+/// The project of the directory, which it gets if it has none. `None`: it is in a project of another program, or
 /// all numbers are taken.
 fn project_of(dir: &OwnedFd) -> io::Result<Option<u32>> {
     /// Two directories must not find the same number free.
@@ -303,7 +301,7 @@ fn set_quota(dir: &OwnedFd, project: u32, units: u64, files: u64) -> io::Result<
     let mut quota = libc::dqblk {
         dqb_bhardlimit: units,
         dqb_ihardlimit: files,
-        dqb_valid: BLOCK_LIMITS | FILE_LIMITS,
+        dqb_valid: libc::QIF_BLIMITS | libc::QIF_ILIMITS,
         ..no_quota()
     };
     // SAFETY: the kernel reads one structure of this layout, which lives until the call returns.

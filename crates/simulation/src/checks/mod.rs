@@ -195,17 +195,14 @@ fn check_launchers(cluster: &Cluster, launcher: &str) -> Result<(), String> {
         let containers = pod["spec"]["containers"].as_array();
         let mut containers = containers.into_iter().flatten();
         let has_it = containers.any(|one| one["name"] == "compute" && one["image"] == launcher);
-        let uid = meta::owner_references(pod).next().map(|owner| owner.uid);
-        let vmis = cluster.list(Kind::Vmi);
-        let vmi = vmis.iter().find(|vmi| Some(meta::uid(vmi)) == uid);
-        let status = vmi.map(|vmi| vmi["status"].to_string());
-        ensure(
-            has_it,
-            format!(
-                "pod {} does not have {launcher}: {status:?}",
-                meta::name(pod)
-            ),
-        )?;
+        if !has_it {
+            let name = meta::name(pod);
+            let status = status_of_owner(cluster, pod);
+            let status = status.as_deref().unwrap_or("gone");
+            return Err(format!(
+                "pod {name} does not have {launcher}; its VMI: {status}"
+            ));
+        }
     }
     let kind = Kind::named("KubeVirt");
     for one in kind.map(|kind| cluster.list(kind)).unwrap_or_default() {
@@ -216,6 +213,14 @@ fn check_launchers(cluster: &Cluster, launcher: &str) -> Result<(), String> {
         )?;
     }
     Ok(())
+}
+
+/// The status of the pod's VMI, to find out why it did not follow.
+fn status_of_owner(cluster: &Cluster, pod: &Value) -> Option<String> {
+    let uid = meta::owner_references(pod).next()?.uid;
+    let vmis = cluster.list(Kind::Vmi);
+    let vmi = vmis.iter().find(|vmi| meta::uid(vmi) == uid)?;
+    Some(vmi["status"].to_string())
 }
 
 fn check_pod(cluster: &Cluster, pod: &Value) -> Result<(), String> {

@@ -125,7 +125,7 @@ async fn end_of_either_pod_loses_a_guest_that_is_in_both() {
         guests.kill(pod);
         assert_eq!(guests.state(other), crashed, "{pod}");
         assert_eq!(guests.violation(), None);
-        // Nobody may do that without a cause.
+        // A kubelet may not do that without a cause.
         let guests = following();
         guests.remove_unneeded(pod);
         assert!(guests.violation().unwrap().contains("is lost"), "{pod}");

@@ -62,7 +62,7 @@ impl Host<'_> {
 /// The namespace of the installation.
 pub(super) const NAMESPACE: &str = "kubevirt";
 
-/// A state directory has one process, the one with its lock. On a slow machine it would lose its lease to nobody.
+/// A state directory has one process, the one with its lock. A lease could only expire, on a slow machine.
 const SOLE: Leadership = Leadership::Sole;
 
 /// The administrator's configuration as each component reads it, with its own rights.
