@@ -1,4 +1,4 @@
-//! Commands of `virtctl` and what they print: power, consoles, ports, volumes, moves and reports of the tiny guest
+//! Commands of `virtctl` and what they print: power, consoles, ports, volumes, moves and reports of the tiny guest.
 
 use std::{net::TcpListener, path::Path, time::Duration};
 
@@ -205,7 +205,8 @@ async fn calls_with_a_guest(desk: &mut Desk<'_>) {
     shell.call_for("expand --vm tiny", "guest: ").await;
     shell.call_for("logs tiny", "Welcome").await;
     shell.call_for("top tiny", "CPU").await;
-    let typed = b"\necho $((7 * 8))\n";
+    // One line: a shell that is not reading yet gets what follows it from the terminal, which echoes it once more.
+    let typed = b"echo $((7 * 8))\n";
     shell.interrupt_after("console tiny", typed, "\n56").await;
     let port = free_port();
     shell.replace(&port, "FREE");
