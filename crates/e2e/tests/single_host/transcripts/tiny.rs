@@ -78,6 +78,7 @@ async fn virtctl_prints_its_transcripts_about_a_tiny_guest() {
     drop(console);
     let is_ready = |vmi: &Value| condition(vmi, "Ready")["status"] == "True";
     wait_vmi(&test, "ready", is_ready).await;
+    test.wait_vm_status("tiny", "Running").await;
     calls_with_a_guest(&mut desk).await;
     calls_that_pause(&mut desk).await;
     calls_that_move(&mut desk).await;
@@ -317,6 +318,7 @@ async fn calls_that_suspend(desk: &mut Desk<'_>) {
     let is_suspended = |vm: &Value| reason(vm) == "Suspended";
     wait_for(&test.vms(), "tiny", "suspended", is_suspended).await;
     test.wait_gone(&test.vmis(), "tiny").await;
+    test.wait_vm_status("tiny", "Stopped").await;
     desk.call_all(&["suspend tiny", "why tiny", "resume tiny"])
         .await;
     let goes_on = |vm: &Value| reason(vm).is_null();
