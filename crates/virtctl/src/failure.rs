@@ -26,7 +26,6 @@ pub(crate) fn advice(error: &anyhow::Error) -> Option<&'static str> {
     error.chain().find_map(|cause| {
         let error: &io::Error = cause.downcast_ref()?;
         match error.kind() {
-            io::ErrorKind::AddrInUse => Some("another program listens there: choose another port"),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Some("make room there, or choose another directory, and try again")
             }
@@ -45,10 +44,9 @@ mod tests {
     fn errors_of_this_computer_have_advice() {
         let advised = |kind: io::ErrorKind| {
             let failed: Result<(), _> = Err(io::Error::from(kind));
-            advice(&failed.context("listen on 127.0.0.1:1").unwrap_err())
+            advice(&failed.context("write a.img").unwrap_err())
         };
         for (kind, word) in [
-            (io::ErrorKind::AddrInUse, "another port"),
             (io::ErrorKind::StorageFull, "make room"),
             (io::ErrorKind::QuotaExceeded, "make room"),
         ] {

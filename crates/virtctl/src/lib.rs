@@ -10,6 +10,7 @@
 //! - `changes` waits until they may have changed;
 //! - `commands` has a module for each command;
 //! - `terminal` is the state of the terminal, `signals` end the process;
+//! - `table` aligns the columns of a table;
 //! - `printer` is the only module that writes to the terminal, but for the shell of `guestfs`.
 //!
 //! **Invariants**: everything goes through the API server, but the data of `image-upload` and `vmexport`
@@ -36,6 +37,7 @@ mod signals;
 #[cfg(test)]
 mod streams_server;
 mod subresource;
+mod table;
 mod terminal;
 
 pub use run::main;

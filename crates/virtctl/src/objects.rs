@@ -5,7 +5,10 @@ use http::{Method, Request, header};
 use kube::Error;
 use serde_json::{Value, json};
 
-use crate::{connect::Cluster, subresource::plain};
+use crate::{
+    connect::Cluster,
+    subresource::{failed, plain},
+};
 
 /// The path of a kind of objects.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +83,7 @@ pub(crate) async fn find(cluster: &Cluster, path: &str) -> Result<Option<Value>>
 pub(crate) async fn get(cluster: &Cluster, path: &str) -> Result<Value> {
     request(cluster, Method::GET, path, None)
         .await
-        .map_err(plain)
+        .map_err(|err| failed(path, err))
 }
 
 /// The items of a list.
@@ -93,7 +96,7 @@ pub(crate) async fn create(cluster: &Cluster, path: &str, object: &Value) -> Res
     let body = Some(("application/json", object));
     request(cluster, Method::POST, path, body)
         .await
-        .map_err(plain)
+        .map_err(|err| failed(path, err))
 }
 
 /// Sends an object to a path that the server may lack; `None` then.
@@ -115,7 +118,7 @@ pub(crate) async fn merge(cluster: &Cluster, path: &str, patch: &Value) -> Resul
     let body = Some(("application/merge-patch+json", patch));
     request(cluster, Method::PATCH, path, body)
         .await
-        .map_err(plain)
+        .map_err(|err| failed(path, err))
 }
 
 /// Sends a JSON patch.
@@ -123,7 +126,7 @@ pub(crate) async fn patch(cluster: &Cluster, path: &str, steps: &Value) -> Resul
     let body = Some(("application/json-patch+json", steps));
     request(cluster, Method::PATCH, path, body)
         .await
-        .map_err(plain)
+        .map_err(|err| failed(path, err))
 }
 
 /// Deletes, or only checks whether that is possible.
@@ -135,7 +138,7 @@ pub(crate) async fn delete(cluster: &Cluster, path: &str, dry_run: Vec<String>) 
     let body = Some(("application/json", &options));
     request(cluster, Method::DELETE, path, body)
         .await
-        .map_err(plain)?;
+        .map_err(|err| failed(path, err))?;
     Ok(())
 }
 
@@ -156,7 +159,9 @@ pub(crate) async fn send(
     body: &Value,
 ) -> Result<Value> {
     let body = Some(("application/json", body));
-    request(cluster, method, path, body).await.map_err(plain)
+    request(cluster, method, path, body)
+        .await
+        .map_err(|err| failed(path, err))
 }
 
 async fn request(

@@ -190,10 +190,11 @@ pub(crate) async fn run_on(
             power::resume(cluster, printer, vm, options).await
         }
         Command::SoftReboot { vmi } => {
-            guest::update(cluster, printer, Subresource::of(vmi, "softreboot")).await
+            let request = Subresource::of(vmi, "softreboot");
+            guest::update(cluster, printer, request, "soft-reboot").await
         }
         Command::Reset { vmi } => {
-            guest::update(cluster, printer, Subresource::of(vmi, "reset")).await
+            guest::update(cluster, printer, Subresource::of(vmi, "reset"), "reset").await
         }
         Command::GuestOsInfo { vmi, printed } => {
             let report = Subresource::of(vmi, "guestosinfo");

@@ -19,6 +19,8 @@ const PROTOCOL: &str = "plain.kubevirt.io";
 const REPLACED: &str = "x-ferrovirt-replaced-session";
 /// Any sixteen bytes: the key only proves that the server speaks the protocol.
 const KEY: &str = "ZmVycm92aXJ0dmlydGN0bA==";
+/// The whole answer of API servers for a path that they do not know.
+const UNKNOWN_PATH: &str = "404 page not found";
 
 pub(crate) type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
@@ -49,7 +51,8 @@ pub(crate) async fn put(cluster: &Cluster, path: &str, options: &impl Serialize)
         .header(header::CONTENT_TYPE, "application/json")
         .body(body)
         .context("make the request")?;
-    cluster.client.request_text(request).await.map_err(plain)?;
+    let answer = cluster.client.request_text(request).await;
+    answer.map_err(|err| failed(path, err))?;
     Ok(())
 }
 
@@ -59,7 +62,7 @@ pub(crate) async fn get(cluster: &Cluster, path: &str) -> Result<serde_json::Val
         .body(vec![])
         .context("make the request")?;
     let response = cluster.client.request::<serde_json::Value>(request).await;
-    response.map_err(plain)
+    response.map_err(|err| failed(path, err))
 }
 
 /// Sends `GET` and returns a body of any type, of at most this many bytes.
@@ -140,7 +143,8 @@ async fn error_message(response: http::Response<Body>) -> String {
     let message = serde_json::from_slice(&bytes)
         .ok()
         .and_then(|status| message_of(&status));
-    let message = message.unwrap_or_else(|| format!("{code}: {}", String::from_utf8_lossy(&bytes)));
+    let message =
+        message.unwrap_or_else(|| format!("{code}: {}", String::from_utf8_lossy(&bytes).trim()));
     if code == StatusCode::UNAUTHORIZED {
         unauthorized(&message)
     } else {
@@ -180,6 +184,33 @@ pub(crate) fn plain(err: kube::Error) -> anyhow::Error {
     }
 }
 
+/// An error of a request to this path as one message, also if the server knows no such path.
+pub(crate) fn failed(path: &str, err: kube::Error) -> anyhow::Error {
+    match err {
+        kube::Error::Api(status) if status.message == UNKNOWN_PATH => {
+            anyhow::anyhow!(unserved(path))
+        }
+        err => plain(err),
+    }
+}
+
+/// What a server lacks that does not know this path, and what to do about it.
+fn unserved(path: &str) -> String {
+    let path = path.split_once('?').map_or(path, |(path, _query)| path);
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let (group, version, plural) = match parts.as_slice() {
+        ["apis", group, version, "namespaces", _, plural, ..]
+        | ["apis", group, version, plural, ..] => (*group, *version, *plural),
+        _ => return format!("the server does not serve {path}"),
+    };
+    let remedy = match group {
+        "template.openshift.io" => "only OpenShift has them; name a file with --file instead",
+        "cdi.kubevirt.io" | "upload.cdi.kubevirt.io" => "install CDI there",
+        _ => "install or update Ferrovirt there, or name another cluster with --context",
+    };
+    format!("the server does not serve {plural} ({group}/{version}): {remedy}")
+}
+
 /// The parts of the name of the image for `guestfs`.
 pub(crate) async fn guestfs(cluster: &Cluster) -> Result<serde_json::Value> {
     get(cluster, "/apis/subresources.kubevirt.io/v1/guestfs").await
@@ -210,5 +241,35 @@ mod tests {
         );
         assert_eq!(message_of(&json!({"message": "no"})).unwrap(), "no");
         assert_eq!(message_of(&json!({"code": 500})), None);
+    }
+
+    #[test]
+    fn kind_that_the_server_lacks_is_named() {
+        let backups = "/apis/backup.kubevirt.io/v1alpha1";
+        let ferrovirt = "install or update Ferrovirt there, or name another cluster with --context";
+        for (path, expected) in [
+            (
+                "/apis/template.openshift.io/v1/namespaces/a/templates/b".to_owned(),
+                "templates (template.openshift.io/v1): only OpenShift has them; name a file with --file instead"
+                    .to_owned(),
+            ),
+            (
+                "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config".to_owned(),
+                "cdiconfigs (cdi.kubevirt.io/v1beta1): install CDI there".to_owned(),
+            ),
+            (
+                format!("{backups}/virtualmachinebackups?limit=1"),
+                format!("virtualmachinebackups (backup.kubevirt.io/v1alpha1): {ferrovirt}"),
+            ),
+            ("/api".to_owned(), "/api".to_owned()),
+        ] {
+            let status = kube::core::Status::failure(UNKNOWN_PATH, "").with_code(404);
+            let error = failed(&path, kube::Error::Api(status.boxed()));
+            let expected = format!("the server does not serve {expected}");
+            assert_eq!(error.to_string(), expected);
+        }
+        let status = kube::core::Status::failure("a \"b\" not found", "NotFound").with_code(404);
+        let error = failed("/apis/a/v1/b", kube::Error::Api(status.boxed()));
+        assert_eq!(error.to_string(), "a \"b\" not found");
     }
 }

@@ -136,7 +136,7 @@ impl<T> Tickets<T> {
         Some((found.download, found.place))
     }
 
-    /// Forgets a ticket that nobody has got.
+    /// Forgets a ticket that was not sent to its user.
     pub(crate) fn withdraw(&self, ticket: &str) {
         self.inner.lock().open.remove(ticket);
     }

@@ -109,7 +109,7 @@ impl<'a, H: Environment> Transcripts<'a, H> {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = self.test.environment.virtctl();
         command.args(["--namespace", &self.test.namespace]);
-        // Colours and messages as everybody has them.
+        // Colours and language do not depend on who runs the test.
         command
             .args(words)
             .env("NO_COLOR", "1")

@@ -36,13 +36,14 @@ pub(crate) async fn show(
     printer.object(output.into(), &report)
 }
 
-/// Sends a request without options.
+/// Sends a request without options, and reports it by the name of the command.
 pub(crate) async fn update(
     cluster: &Cluster,
     printer: Printer,
     Subresource { vmi, name }: Subresource<'_>,
+    command: &str,
 ) -> Result<()> {
     put(cluster, &path(cluster, PLURAL, vmi, name), &json!({})).await?;
-    printer.line(&format!("VMI {vmi} was scheduled to {name}"));
+    printer.line(&format!("VMI {vmi} was scheduled to {command}"));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `start`, `stop`, `restart`, `pause`, `unpause`, `suspend`, `resume`.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use kube::Api;
 use kubevirt_api::{
     VirtualMachine,
@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::{
     cli::{DryRun, Grace, Kind, Target},
     connect::Cluster,
+    failure::Usage,
     printer::Printer,
     subresource::{path, plain, put},
 };
@@ -218,11 +219,15 @@ async fn vmi_of(cluster: &Cluster, target: &Target) -> Result<String> {
     Ok(target.name.clone())
 }
 
-fn forced(grace: Grace) -> Result<Option<i64>> {
+fn forced(grace: Grace) -> Result<Option<i64>, Usage> {
     match (grace.grace_period, grace.force) {
         (-1, false) => Ok(None),
-        (-1, true) => bail!("--force needs --grace-period: set how long the guest may take"),
-        (0, false) => bail!("--grace-period 0 switches the guest off; confirm it with --force"),
+        (-1, true) => Err(Usage::new(
+            "--force needs --grace-period: set how long the guest may take",
+        )),
+        (0, false) => Err(Usage::new(
+            "--grace-period 0 switches the guest off; confirm it with --force",
+        )),
         (seconds, _) => Ok(Some(seconds)),
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     objects::{self, text},
     printer::{Printer, size},
     subresource::{self, get},
+    table,
 };
 
 /// Requests at the same time.
@@ -252,21 +253,7 @@ fn table(rows: &[Row], with_namespace: bool) -> String {
             bytes(row.network_sent_bytes_per_second),
         ]
     }));
-    let first = usize::from(!with_namespace);
-    let width = |column: usize| {
-        let cells = lines.iter().filter_map(|line| line.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let mut text: Vec<String> = lines
-        .iter()
-        .map(|line| {
-            let cells = line.iter().enumerate().skip(first);
-            let cells: Vec<String> = cells
-                .map(|(column, cell)| format!("{cell:<0$}", width(column)))
-                .collect();
-            cells.join("   ").trim_end().to_owned()
-        })
-        .collect();
+    let mut text = table::lines(&lines, usize::from(!with_namespace));
     text.extend(rows.iter().filter_map(|row| {
         let problem = row.problem.as_ref()?;
         Some(format!("{}: {problem}", row.name))

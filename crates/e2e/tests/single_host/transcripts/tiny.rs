@@ -1,4 +1,4 @@
-//! Commands of `virtctl` and what they print: power, consoles, ports, volumes, moves and reports of the tiny guest
+//! Commands of `virtctl` and what they print: power, consoles, ports, volumes, moves and reports of the tiny guest.
 
 use std::{net::TcpListener, path::Path, time::Duration};
 
@@ -78,6 +78,7 @@ async fn virtctl_prints_its_transcripts_about_a_tiny_guest() {
     drop(console);
     let is_ready = |vmi: &Value| condition(vmi, "Ready")["status"] == "True";
     wait_vmi(&test, "ready", is_ready).await;
+    test.wait_vm_status("tiny", "Running").await;
     calls_with_a_guest(&mut desk).await;
     calls_that_pause(&mut desk).await;
     calls_that_move(&mut desk).await;
@@ -205,7 +206,8 @@ async fn calls_with_a_guest(desk: &mut Desk<'_>) {
     shell.call_for("expand --vm tiny", "guest: ").await;
     shell.call_for("logs tiny", "Welcome").await;
     shell.call_for("top tiny", "CPU").await;
-    let typed = b"\necho $((7 * 8))\n";
+    // One line: a shell that is not reading yet gets what follows it from the terminal, which echoes it once more.
+    let typed = b"echo $((7 * 8))\n";
     shell.interrupt_after("console tiny", typed, "\n56").await;
     let port = free_port();
     shell.replace(&port, "FREE");
@@ -316,6 +318,7 @@ async fn calls_that_suspend(desk: &mut Desk<'_>) {
     let is_suspended = |vm: &Value| reason(vm) == "Suspended";
     wait_for(&test.vms(), "tiny", "suspended", is_suspended).await;
     test.wait_gone(&test.vmis(), "tiny").await;
+    test.wait_vm_status("tiny", "Stopped").await;
     desk.call_all(&["suspend tiny", "why tiny", "resume tiny"])
         .await;
     let goes_on = |vm: &Value| reason(vm).is_null();

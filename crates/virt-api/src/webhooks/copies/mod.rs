@@ -1,5 +1,5 @@
-//! The webhooks of data volumes: whoever makes one that copies from another namespace needs the right to copy from
-//! there, as with CDI.
+//! The webhooks of data volumes: a user who makes one that copies from another namespace needs the right to copy
+//! from there, as with CDI.
 //!
 //! The first one records in an annotation what is copied; virt-controller copies nothing else. The second one asks for
 //! the right. They are registered where Ferrovirt populates data volumes and API servers call virt-api for each:

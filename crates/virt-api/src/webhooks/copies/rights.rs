@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::source;
 use crate::refusal::Refusal;
 
-/// Group, resource and subresource that somebody may create.
+/// Group, resource and subresource that a user or a service account may create.
 type Right = (&'static str, &'static str, &'static str);
 
 const COPY: Right = (DataVolume::GROUP, DataVolume::PLURAL, "source");

@@ -14,6 +14,7 @@ use crate::{
     connect::Cluster,
     objects::{self, text},
     printer::Printer,
+    table,
 };
 
 /// A backup for people and programs.
@@ -139,19 +140,7 @@ fn table(rows: &[Row], with_namespace: bool) -> String {
             row.created.clone(),
         ]
     }));
-    let first = usize::from(!with_namespace);
-    let width = |column: usize| {
-        let cells = lines.iter().filter_map(|line| line.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let line = |line: &[String; 9]| {
-        let cells = line.iter().enumerate().skip(first);
-        let cells: Vec<String> = cells
-            .map(|(column, cell)| format!("{cell:<0$}", width(column)))
-            .collect();
-        cells.join("   ").trim_end().to_owned()
-    };
-    let mut text: Vec<String> = lines.iter().map(line).collect();
+    let mut text = table::lines(&lines, usize::from(!with_namespace));
     let failed = rows.iter().filter(|row| row.state == "Failed");
     text.extend(failed.map(|row| format!("{}: {}", row.name, row.message)));
     text.join("\n")

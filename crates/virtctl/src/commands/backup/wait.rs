@@ -49,6 +49,14 @@ impl Subject {
             Kind::Restore => objects::BACKUP_RESTORE.named(namespace, &self.name),
         }
     }
+
+    /// The command that lists all of the kind.
+    fn list(&self) -> &'static str {
+        match self.kind {
+            Kind::Backup => "virtctl backup list",
+            Kind::Restore => "kubectl get vmbackuprestore",
+        }
+    }
 }
 
 impl fmt::Display for Subject {
@@ -91,7 +99,8 @@ pub(super) async fn wait(
         answered = Instant::now();
         let Some(object) = object.filter(|one| is_same(one, uid.as_deref())) else {
             if uid.is_none() {
-                bail!("{subject} does not exist");
+                let (namespace, list) = (&cluster.namespace, subject.list());
+                bail!("{subject} does not exist in namespace {namespace}: `{list}` lists all");
             }
             bail!("{subject} was deleted");
         };

@@ -13,7 +13,7 @@ use crate::{
     connect::Cluster,
     objects::{self, text},
     printer::Printer,
-    random,
+    random, table,
 };
 
 pub(super) async fn process(cluster: &Cluster, printer: Printer, flags: &Process) -> Result<()> {
@@ -140,20 +140,7 @@ fn table(parameters: &[Parameter]) -> String {
     });
     let head = ["NAME", "DESCRIPTION", "GENERATOR", "VALUE"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells
-            .map(|cell| cell.chars().count())
-            .max()
-            .unwrap_or_default()
-    };
-    let widths = [width(0), width(1), width(2)];
-    let lines = rows.iter().map(|[name, description, generator, value]| {
-        let [first, second, third] = widths;
-        let line = format!("{name:first$}  {description:second$}  {generator:third$}  {value}");
-        line.trim_end().to_owned()
-    });
-    lines.collect::<Vec<_>>().join("\n")
+    table::lines(&rows, 0).join("\n")
 }
 
 #[cfg(test)]
@@ -171,13 +158,13 @@ mod tests {
         let parameters: Vec<Parameter> = serde_json::from_value(parameters).unwrap();
         assert_eq!(
             table(&parameters),
-            "NAME      DESCRIPTION     GENERATOR   VALUE\n\
-             NAME      Name of the VM  expression  vm-[a-z]{3}\n\
-             CORES                                 2\n\
+            "NAME       DESCRIPTION      GENERATOR    VALUE\n\
+             NAME       Name of the VM   expression   vm-[a-z]{3}\n\
+             CORES                                    2\n\
              PASSWORD\n\
-             TOKEN                                 t"
+             TOKEN                                    t"
         );
-        assert_eq!(table(&[]), "NAME  DESCRIPTION  GENERATOR  VALUE");
+        assert_eq!(table(&[]), "NAME   DESCRIPTION   GENERATOR   VALUE");
     }
 
     #[test]
