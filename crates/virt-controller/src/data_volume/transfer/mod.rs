@@ -133,7 +133,10 @@ fn read(export: Option<&VirtualMachineExport>, volume: &Key, uid: &str) -> Trans
     if note(annotations::COPY_FOR) != Some(marked(volume, uid).as_str())
         || !is_own_secret(secret, uid)
     {
-        return waits("the export of the source has the name of another one: delete that");
+        let own = Key::of(export);
+        return waits(&format!(
+            "VirtualMachineExport {own} was not made for this copy: delete it"
+        ));
     }
     if note(annotations::COPY_COMPLETE).is_none() {
         return Transfer::Incomplete {
