@@ -15,7 +15,7 @@ Every component serves its metrics as text for Prometheus, at the path `/metrics
 | --- | --- | --- | --- |
 | single host (`ferrovirt up`) | the API server | users whose roles allow `get` on the non-resource URL `/metrics` | all |
 | virt-api | port 8443, HTTPS | everyone in the cluster's network | process, reconcile, virt-api |
-| virt-controller | port 8443, HTTPS | everyone in the cluster's network | process, reconcile |
+| virt-controller | port 8443, HTTPS | everyone in the cluster's network | process, reconcile, virt-controller |
 | virt-handler | port 8443, HTTPS | everyone in the cluster's network | process, reconcile, virt-handler |
 
 In a cluster the port is called `metrics` and the pods have the label `prometheus.kubevirt.io: \"true\"`, as in

@@ -1,7 +1,7 @@
 //! The controller of templates: reports that they can be used.
 //!
-//! Admission has checked a template before it is stored, so there is nothing to wait for; clients of the other project's
-//! controller look for the condition.
+//! Admission has checked a template before it is stored, so there is nothing to wait for; clients that were
+//! made for `KubeVirt`'s controller of templates wait for the condition.
 //!
 //! **Invariant**: nothing but the condition is written.
 

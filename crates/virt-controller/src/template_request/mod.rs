@@ -1,8 +1,9 @@
 //! The controller of template requests: makes a `VirtualMachineTemplate` of a VM.
 //!
 //! It takes a snapshot of the VM and fills a data volume from each disk in it. When they have their data, it creates
-//! the template, whose VMs copy them. The data volumes belong to the request until they have their data, to nobody while
-//! the template is created, and then to the template; the snapshot is deleted, and the data volumes of a request that has failed.
+//! the template, whose VMs copy them. The data volumes belong to the request until they have their data, have no owner
+//! while the template is created, and then belong to the template. At the end the snapshot is deleted, and so are the data
+//! volumes of a request that has failed.
 //!
 //! - [`plan`] decides, [`render`] makes the template of the VM.
 //!

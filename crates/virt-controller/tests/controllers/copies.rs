@@ -8,6 +8,7 @@ use kubevirt_api::export::VirtualMachineExport;
 use serde_json::{Value, json};
 
 use super::cluster::{NAMESPACE, TestCluster};
+use super::data_volumes::wait_for_no_data_volume;
 
 const IMAGES: &str = "images";
 
@@ -188,21 +189,12 @@ async fn copy_that_no_review_permits_waits_for_a_right() {
         assert_eq!(left(&cluster).await, 0);
         let now = DeleteParams::default();
         cluster.data_volumes().delete("disk", &now).await.unwrap();
-        cluster
-            .wait_until("it is gone", async || {
-                cluster
-                    .data_volumes()
-                    .get_opt("disk")
-                    .await
-                    .unwrap()
-                    .is_none()
-            })
-            .await;
+        wait_for_no_data_volume(&cluster, "disk").await;
     }
     cluster.end().await;
 }
 
-/// Whoever may create pods and claims beside the data volume gets nothing exported by them.
+/// A user who may create pods and claims beside the data volume gets nothing exported by them.
 #[tokio::test(start_paused = true)]
 async fn forged_pod_is_no_permission() {
     let cluster = TestCluster::new().await;

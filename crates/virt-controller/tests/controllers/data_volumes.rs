@@ -43,6 +43,19 @@ async fn wait_for_data_volume(cluster: &TestCluster, name: &str) {
         .await;
 }
 
+pub(super) async fn wait_for_no_data_volume(cluster: &TestCluster, name: &str) {
+    cluster
+        .wait_until(&format!("data volume {name} is gone"), async || {
+            cluster
+                .data_volumes()
+                .get_opt(name)
+                .await
+                .unwrap()
+                .is_none()
+        })
+        .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn guest_waits_until_its_data_volume_is_populated() {
     let cluster = TestCluster::new().await;
@@ -105,16 +118,7 @@ async fn guest_waits_until_its_data_volume_is_populated() {
 
     let foreground = DeleteParams::foreground();
     cluster.vms().delete("a", &foreground).await.unwrap();
-    cluster
-        .wait_until("its data volume is deleted", async || {
-            cluster
-                .data_volumes()
-                .get_opt("a-data")
-                .await
-                .unwrap()
-                .is_none()
-        })
-        .await;
+    wait_for_no_data_volume(&cluster, "a-data").await;
     cluster.end().await;
 }
 

@@ -137,6 +137,15 @@ async fn wait_for_claim(cluster: &TestCluster, claim: &str) {
         .await;
 }
 
+async fn wait_for_abort(cluster: &TestCluster) {
+    cluster
+        .wait_until("the abort is requested", async || {
+            let state = vmi(cluster).await.status.unwrap().migration_state;
+            state.is_some_and(|state| state.abort_requested == Some(true))
+        })
+        .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn volume_moves_once_and_survives_a_crash_at_every_failpoint() {
     for name in [
@@ -180,12 +189,7 @@ async fn change_that_is_taken_back_ends_the_move() {
         wait_for_phase(&cluster, &migration, "Running").await;
         cluster.crash_after(&format!("virt-controller/{name}"));
         put_on(&cluster, "old").await;
-        cluster
-            .wait_until("the abort is requested", async || {
-                let state = vmi(&cluster).await.status.unwrap().migration_state;
-                state.is_some_and(|state| state.abort_requested == Some(true))
-            })
-            .await;
+        wait_for_abort(&cluster).await;
         let cancelled = ("False".to_owned(), "VolumesChangeCancellation".to_owned());
         assert_eq!(change(&cluster).await, Some(cancelled.clone()), "{name}");
         // The old node may still give the guest to the new one.
@@ -221,12 +225,7 @@ async fn guest_that_has_moved_all_the_same_moves_back() {
     report(&cluster, "a", json!({"startTimestamp": START})).await;
     wait_for_phase(&cluster, &first, "Running").await;
     put_on(&cluster, "old").await;
-    cluster
-        .wait_until("the abort is requested", async || {
-            let state = vmi(&cluster).await.status.unwrap().migration_state;
-            state.is_some_and(|state| state.abort_requested == Some(true))
-        })
-        .await;
+    wait_for_abort(&cluster).await;
     report(
         &cluster,
         "a",

@@ -5,8 +5,8 @@
 //! importer. The export controller deletes the export when the data volume has come to its end or is gone
 //! ([`over`]), and all of it goes with the export.
 //!
-//! **Invariants**: nothing is exported before the permission to copy is checked; whoever may change the export, in the
-//! namespace of the source, chooses neither the Secret that the importer gets nor another server than that of the
+//! **Invariants**: nothing is exported before the permission to copy is checked; a user who may change the export, in
+//! the namespace of the source, chooses neither the Secret that the importer gets nor another server than that of the
 //! export; no Secret is read.
 
 mod open;
@@ -133,7 +133,10 @@ fn read(export: Option<&VirtualMachineExport>, volume: &Key, uid: &str) -> Trans
     if note(annotations::COPY_FOR) != Some(marked(volume, uid).as_str())
         || !is_own_secret(secret, uid)
     {
-        return waits("the export of the source has the name of another one: delete that");
+        let own = Key::of(export);
+        return waits(&format!(
+            "VirtualMachineExport {own} was not made for this copy: delete it"
+        ));
     }
     if note(annotations::COPY_COMPLETE).is_none() {
         return Transfer::Incomplete {

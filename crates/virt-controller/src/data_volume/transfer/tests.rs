@@ -60,6 +60,14 @@ fn export_of_anybody_else_gets_no_secret_and_no_request() {
     unusable(&|one| one["spec"]["tokenSecretRef"] = Value::Null);
     unusable(&|one| one["metadata"]["annotations"]["ferrovirt.io/copy-for"] = json!("n/disk/v"));
     unusable(&|one| one["metadata"]["deletionTimestamp"] = json!("2026-11-25T12:00:00Z"));
+    let mut other = export();
+    other["metadata"]["annotations"]["ferrovirt.io/copy-for"] = json!("n/disk/v");
+    let expected = Transfer::Waits {
+        reason: None,
+        message: "VirtualMachineExport images/copy-u was not made for this copy: delete it"
+            .to_owned(),
+    };
+    assert_eq!(found(other), expected);
     for url in [
         "https://other.n.svc/volumes/fedora/disk.img",
         "http://virt-export-copy-u.images.svc/volumes/fedora/disk.img",
