@@ -212,7 +212,7 @@ fn guest_does_not_start_on_a_claim_that_may_be_incomplete() {
             assert_eq!(creates, expected.is_none(), "{case}");
         }
     }
-    // Whoever says that the claims are to be replaced has seen to their contents.
+    // A user who asks for other claims without a copy has seen to their contents.
     let replaced = set(
         wanted("new", Some("new")),
         "/spec/updateVolumesStrategy",
