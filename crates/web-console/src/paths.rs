@@ -2,6 +2,7 @@
 //!
 //! Proxies to pods and services are never passed on: a page from a guest would share our origin.
 
+use apimachinery::names::is_subdomain;
 use http::Method;
 
 /// How a request with this method and path is passed on.
@@ -170,18 +171,11 @@ fn matches(pattern: &str, path: &str) -> bool {
     loop {
         match (wanted.next(), given.next()) {
             (None, None) => return true,
-            (Some("*"), Some(name)) if is_name(name) => {}
+            (Some("*"), Some(name)) if is_subdomain(name) => {}
             (Some(wanted), Some(given)) if wanted == given => {}
             _ => return false,
         }
     }
-}
-
-/// A name of an object: neither empty nor dots alone, and without escapes.
-pub(crate) fn is_name(text: &str) -> bool {
-    let allowed =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    text.bytes().all(allowed) && text.bytes().any(|byte| byte.is_ascii_alphanumeric())
 }
 
 #[cfg(test)]
