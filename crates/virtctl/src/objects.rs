@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     connect::Cluster,
-    subresource::{failed, plain},
+    subresource::{failed, is_unserved, plain},
 };
 
 /// The path of a kind of objects.

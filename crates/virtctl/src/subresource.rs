@@ -268,10 +268,12 @@ mod tests {
             ),
             ("/api".to_owned(), "/api".to_owned()),
         ] {
-            let status = kube::core::Status::failure(UNKNOWN_PATH, "").with_code(404);
-            let error = failed(&path, kube::Error::Api(status.boxed()));
-            let expected = format!("the server does not serve {expected}");
-            assert_eq!(error.to_string(), expected);
+            for message in [UNKNOWN_PATH, UNKNOWN_KIND] {
+                let status = kube::core::Status::failure(message, "").with_code(404);
+                let error = failed(&path, kube::Error::Api(status.boxed()));
+                let expected = format!("the server does not serve {expected}");
+                assert_eq!(error.to_string(), expected);
+            }
         }
         let status = kube::core::Status::failure("a \"b\" not found", "NotFound").with_code(404);
         let error = failed("/apis/a/v1/b", kube::Error::Api(status.boxed()));
