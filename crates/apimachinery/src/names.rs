@@ -1,6 +1,7 @@
 //! Name validation rules with kube-apiserver's messages.
 //!
-//! Every check returns a list of messages, empty for a valid name.
+//! Every check returns a list of messages, empty for a valid name. [`is_label`] and [`is_subdomain`] are for names that
+//! become parts of paths.
 
 const DNS_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const DNS_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -16,6 +17,16 @@ pub fn dns_label(name: &str) -> Vec<String> {
 /// Most kinds: at most 253 characters, dots allowed.
 pub fn dns_subdomain(name: &str) -> Vec<String> {
     limited(name, 253, DNS_SUBDOMAIN, is_dns_subdomain)
+}
+
+/// Whether a namespace can have this name.
+pub fn is_label(name: &str) -> bool {
+    dns_label(name).is_empty()
+}
+
+/// Whether objects of most kinds can have this name.
+pub fn is_subdomain(name: &str) -> bool {
+    dns_subdomain(name).is_empty()
 }
 
 /// Services: like a label, but starts with a letter.
@@ -152,6 +163,10 @@ mod tests {
             assert_eq!(dns_subdomain(invalid).len(), 1, "{invalid}");
         }
         assert!(!dns_label("a.b").is_empty());
+        for path in ["", ".", "..", "a/b", "a?b", "a#b", "a%2fb"] {
+            assert!(!is_label(path) && !is_subdomain(path), "{path}");
+        }
+        assert!(is_label("a-1") && is_subdomain("a.1"));
         assert!(!dns_1035("0a").is_empty());
         assert_eq!(
             dns_label(&"a".repeat(64)),

@@ -3,6 +3,7 @@
 use kubevirt_api::{
     annotations,
     conditions::{self, Condition as _},
+    labels,
     migration::MigrationAbortStatus,
     vmi_status::VirtualMachineInstanceConditionType as Type,
 };
@@ -16,6 +17,37 @@ const PROGRESS: &str = "MigrationProgress";
 
 fn cancel(observed: &Observed) -> String {
     observed.virtctl(&format!("migrate-cancel {}", observed.name))
+}
+
+/// An update has brought another launcher, and the guest cannot move to it.
+pub(crate) fn outdated(observed: &Observed) -> Vec<Finding> {
+    let label = labels::OUTDATED_LAUNCHER_IMAGE;
+    let all = observed
+        .own_vmi()
+        .and_then(|vmi| vmi.metadata.labels.as_ref());
+    let is_outdated = all.is_some_and(|all| all.contains_key(label));
+    let blocked = observed.problem(&Type::LiveMigratable);
+    let Some((reason, message)) = blocked.filter(|_| is_outdated && !observed.is_final()) else {
+        return Vec::new();
+    };
+    vec![
+        Finding::new(format!(
+            "The guest runs in a launcher of an earlier version, and cannot migrate to the new one: {message}. Restart \
+             it when it suits you"
+        ))
+        .reason(reason)
+        .evidence(
+            observed.vmi_object(),
+            format!("metadata.labels[{label}]"),
+            "is set",
+        )
+        .evidence(
+            observed.vmi_object(),
+            "status.conditions[LiveMigratable]",
+            format!("{reason}: {message}"),
+        )
+        .next(observed.virtctl(&format!("restart {}", observed.name))),
+    ]
 }
 
 /// No node takes the pod to which the guest is to move.

@@ -106,6 +106,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("change-pending", Notice, "the running guest follows a change of the VM later", vm::change_pending),
     Rule::new("change-awaits-move", Notice, "a change of the VM takes effect after a migration", moves::change_waits),
     Rule::new("eviction-blocked", Notice, "the guest should leave its node and cannot migrate", vmi::eviction_blocked),
+    Rule::new("outdated-and-bound", Notice, "the guest runs in a launcher of an earlier version and cannot migrate", moves::outdated),
     Rule::new("move-unschedulable", Notice, "no node takes the new pod of a guest that is to move", moves::no_node).explains(&[R::Unschedulable]),
     Rule::new("move-not-converging", Notice, "a guest changes its memory faster than it is copied to another pod", moves::not_converging),
     Rule::new("move-failed", Notice, "the last migration of the guest failed", moves::failed).explains(&[R::FailedMigration]),

@@ -369,7 +369,7 @@ reasons! {
             "Wait for its end.";
         Suspended: NotNeeded,
             "The state of the guest is saved in a claim, and the guest does not run.",
-            "Let it go on by `virtctl resume`, or start it anew by `virtctl resume --discard-state`.";
+            "Run `virtctl resume` to continue from the saved state, or `virtctl resume --discard-state` to discard it and boot the guest.";
         SuspendFailed: NeedsChange,
             "The state of the guest could not be saved.",
             "Read the message. If the storage is full, free space, and suspend the VM again.";

@@ -5,8 +5,10 @@ mod connection;
 mod every_command;
 #[cfg(test)]
 mod facts;
+mod flags;
 mod objects;
 mod switches;
+mod vnc;
 
 use std::{
     ffi::OsString,
@@ -14,10 +16,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use connection::Connection;
+pub use flags::{Changed, DryRun, Grace, Kind, Made, ObjectOutput, Output, Printed, Target};
 pub use objects::ObjectCommand;
+pub use vnc::{Screenshot, Vnc, VncCommand, VncType};
 
 use crate::{
     commands::ssh::{Scp, Ssh},
@@ -336,98 +340,6 @@ pub struct Ui {
     pub no_browser: bool,
 }
 
-#[derive(Debug, Clone, Copy, Args)]
-pub struct DryRun {
-    /// Check everything on the server and change nothing
-    #[arg(long)]
-    pub dry_run: bool,
-}
-
-#[derive(Debug, Clone, Copy, Args)]
-pub struct Grace {
-    /// Seconds for the guest to shut down; for restart only 0, with --force
-    #[arg(long, value_name = "SECONDS", default_value_t = -1, allow_hyphen_values = true)]
-    pub grace_period: i64,
-    /// Do not wait for the guest; needs --grace-period
-    #[arg(long)]
-    pub force: bool,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct Target {
-    /// The kind of NAME
-    #[arg(value_enum, ignore_case = true)]
-    pub kind: Kind,
-    pub name: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    #[value(alias = "vms", alias = "virtualmachine", alias = "virtualmachines")]
-    Vm,
-    #[value(
-        alias = "vmis",
-        alias = "virtualmachineinstance",
-        alias = "virtualmachineinstances"
-    )]
-    Vmi,
-}
-
-#[derive(Debug, Clone, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub struct Vnc {
-    #[command(subcommand)]
-    pub command: Option<VncCommand>,
-    /// Name of the VM or VMI
-    #[arg(required = true)]
-    pub vmi: Option<String>,
-    /// Only offer the screen on a local port, start no viewer
-    #[arg(long)]
-    pub proxy_only: bool,
-    /// Local address to listen on
-    #[arg(long, default_value = "127.0.0.1")]
-    pub address: IpAddr,
-    /// Local port to listen on; 0 chooses a free one
-    #[arg(long, default_value_t = 0)]
-    pub port: u16,
-    /// Fail if another session is open, instead of closing it
-    #[arg(long)]
-    pub preserve_session: bool,
-    /// Viewer to start
-    #[arg(long, value_name = "PROGRAM")]
-    pub vnc_path: Option<PathBuf>,
-    /// Kind of the viewer
-    #[arg(long, value_enum, value_name = "TYPE", conflicts_with = "proxy_only")]
-    pub vnc_type: Option<VncType>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum VncType {
-    Tiger,
-    Chicken,
-    Real,
-    RemoteViewer,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub enum VncCommand {
-    /// Save a picture of a guest's screen, as PNG
-    #[command(after_help = "Example: virtctl vnc screenshot myvm -f myvm.png")]
-    Screenshot(Screenshot),
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct Screenshot {
-    /// Name of the VM or VMI
-    pub vmi: String,
-    /// Where to store the picture; - for standard output
-    #[arg(long, short)]
-    pub file: PathBuf,
-    /// Move the guest's pointer first, to wake a screen that is blanked
-    #[arg(long, short)]
-    pub move_cursor: bool,
-}
-
 #[derive(Debug, Clone, Args)]
 pub struct PortForward {
     /// The VM or VMI: type/name[/namespace]
@@ -441,54 +353,6 @@ pub struct PortForward {
     /// Forward one port to standard input and output
     #[arg(long)]
     pub stdio: bool,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Output {
-    Json,
-    Yaml,
-}
-
-/// The format of a report.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct Printed {
-    /// Format of the report
-    #[arg(long, short, value_enum, default_value = "json", value_name = "FORMAT")]
-    pub output: Output,
-}
-
-/// What is printed of an object that was made.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub struct Made {
-    /// Print the object that was made, in this format, instead of a message
-    #[arg(long, short, value_enum, value_name = "FORMAT")]
-    pub output: Option<ObjectOutput>,
-}
-
-/// What is printed of an object that was changed.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub struct Changed {
-    /// Print the object that was changed, in this format, instead of a message
-    #[arg(long, short, value_enum, value_name = "FORMAT")]
-    pub output: Option<ObjectOutput>,
-}
-
-impl From<Output> for ObjectOutput {
-    fn from(output: Output) -> Self {
-        match output {
-            Output::Json => Self::Json,
-            Output::Yaml => Self::Yaml,
-        }
-    }
-}
-
-/// Formats of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ObjectOutput {
-    Json,
-    Yaml,
-    /// KIND/NAME
-    Name,
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@
 //! (`https`); only commands for changes change objects;
 //! data goes to standard output, messages to standard error.
 
+mod away;
 mod changes;
 pub mod cli;
 mod commands;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     connect::Cluster,
-    subresource::{failed, plain},
+    subresource::{failed, is_unserved, plain},
 };
 
 /// The path of a kind of objects.
@@ -71,8 +71,17 @@ impl Kind {
     }
 }
 
-/// The object, or `None` if it or its kind does not exist.
+/// The object, or `None` if it does not exist. A server that lacks the kind is an error.
 pub(crate) async fn find(cluster: &Cluster, path: &str) -> Result<Option<Value>> {
+    match request(cluster, Method::GET, path, None).await {
+        Ok(object) => Ok(Some(object)),
+        Err(Error::Api(status)) if status.code == 404 && !is_unserved(&status) => Ok(None),
+        Err(err) => Err(failed(path, err)),
+    }
+}
+
+/// The object, or `None` if it or its kind does not exist.
+pub(crate) async fn find_if_served(cluster: &Cluster, path: &str) -> Result<Option<Value>> {
     match request(cluster, Method::GET, path, None).await {
         Ok(object) => Ok(Some(object)),
         Err(Error::Api(status)) if status.code == 404 => Ok(None),
@@ -90,6 +99,18 @@ pub(crate) async fn get(cluster: &Cluster, path: &str) -> Result<Value> {
 pub(crate) async fn list(cluster: &Cluster, path: &str) -> Result<Vec<Value>> {
     let list = get(cluster, path).await?;
     Ok(list["items"].as_array().cloned().unwrap_or_default())
+}
+
+/// The items of a list, or why the user may not have it.
+pub(crate) async fn list_if_permitted(
+    cluster: &Cluster,
+    path: &str,
+) -> Result<Result<Vec<Value>, String>> {
+    match request(cluster, Method::GET, path, None).await {
+        Ok(list) => Ok(Ok(list["items"].as_array().cloned().unwrap_or_default())),
+        Err(Error::Api(status)) if status.code == 403 => Ok(Err(status.message)),
+        Err(err) => Err(failed(path, err)),
+    }
 }
 
 pub(crate) async fn create(cluster: &Cluster, path: &str, object: &Value) -> Result<Value> {

@@ -19,6 +19,8 @@ const PROTOCOL: &str = "plain.kubevirt.io";
 const REPLACED: &str = "x-ferrovirt-replaced-session";
 /// Any sixteen bytes: the key only proves that the server speaks the protocol.
 const KEY: &str = "ZmVycm92aXJ0dmlydGN0bA==";
+/// The message of API servers about a kind that they do not serve, in a group that they do.
+const UNKNOWN_KIND: &str = "the server could not find the requested resource";
 /// The whole answer of API servers for a path that they do not know.
 const UNKNOWN_PATH: &str = "404 page not found";
 
@@ -184,12 +186,15 @@ pub(crate) fn plain(err: kube::Error) -> anyhow::Error {
     }
 }
 
+/// Whether the server lacks the kind, and not an object of it.
+pub(crate) fn is_unserved(status: &kube::core::Status) -> bool {
+    [UNKNOWN_PATH, UNKNOWN_KIND].contains(&status.message.trim_end())
+}
+
 /// An error of a request to this path as one message, also if the server knows no such path.
 pub(crate) fn failed(path: &str, err: kube::Error) -> anyhow::Error {
     match err {
-        kube::Error::Api(status) if status.message == UNKNOWN_PATH => {
-            anyhow::anyhow!(unserved(path))
-        }
+        kube::Error::Api(status) if is_unserved(&status) => anyhow::anyhow!(unserved(path)),
         err => plain(err),
     }
 }
@@ -263,10 +268,12 @@ mod tests {
             ),
             ("/api".to_owned(), "/api".to_owned()),
         ] {
-            let status = kube::core::Status::failure(UNKNOWN_PATH, "").with_code(404);
-            let error = failed(&path, kube::Error::Api(status.boxed()));
-            let expected = format!("the server does not serve {expected}");
-            assert_eq!(error.to_string(), expected);
+            for message in [UNKNOWN_PATH, UNKNOWN_KIND] {
+                let status = kube::core::Status::failure(message, "").with_code(404);
+                let error = failed(&path, kube::Error::Api(status.boxed()));
+                let expected = format!("the server does not serve {expected}");
+                assert_eq!(error.to_string(), expected);
+            }
         }
         let status = kube::core::Status::failure("a \"b\" not found", "NotFound").with_code(404);
         let error = failed("/apis/a/v1/b", kube::Error::Api(status.boxed()));

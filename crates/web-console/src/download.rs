@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use apimachinery::names::is_subdomain;
 use axum::{
     body::{Body, to_bytes},
     extract::Request,
@@ -23,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::{
     described::Described,
-    headers, paths,
+    headers,
     relay::relayed,
     remote::{self, Failure, Tried},
     respond,
@@ -104,7 +105,7 @@ async fn try_issue(
     }
     let body = to_bytes(request.into_body(), REQUEST).await.ok();
     let wanted: Option<Wanted> = body.and_then(|body| serde_json::from_slice(&body).ok());
-    let wanted = wanted.filter(|one| paths::is_name(&one.namespace) && paths::is_name(&one.export));
+    let wanted = wanted.filter(|one| is_subdomain(&one.namespace) && is_subdomain(&one.export));
     let Some(wanted) = wanted else {
         let message = "the body must be {\"namespace\": \"…\", \"export\": \"…\", \"url\": \"…\"}";
         return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
@@ -277,7 +278,7 @@ async fn download(client: &Client, wanted: &Wanted) -> Result<Download, Refusal>
         Refusal::new(StatusCode::NOT_FOUND, message)
     })?;
     let secret = status["tokenSecretRef"].as_str().unwrap_or_default();
-    if !paths::is_name(secret) {
+    if !is_subdomain(secret) {
         let message = "the export has no token yet: wait until it is ready";
         return Err(Refusal::new(StatusCode::CONFLICT, message));
     }

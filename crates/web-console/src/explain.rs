@@ -1,5 +1,6 @@
 //! The answer of `virtctl why`, with the rights of the user.
 
+use apimachinery::names::is_subdomain;
 use axum::response::Response;
 use diagnosis::diagnose;
 use error_chain::error_chain;
@@ -8,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use observation::{Target, observe};
 
-use crate::{paths, respond};
+use crate::respond;
 
 /// Answers a request for `NAMESPACE/NAME`.
 pub(crate) async fn explain(
@@ -21,7 +22,7 @@ pub(crate) async fn explain(
         let message = "ask by GET for /console/why/NAMESPACE/NAME";
         return respond::error(StatusCode::BAD_REQUEST, message);
     };
-    if !paths::is_name(namespace) || !paths::is_name(name) {
+    if !is_subdomain(namespace) || !is_subdomain(name) {
         return respond::error(
             StatusCode::BAD_REQUEST,
             "a name has characters that no name has",

@@ -2,6 +2,7 @@
 //!
 //! Proxies to pods and services are never passed on: a page from a guest would share our origin.
 
+use apimachinery::names::is_subdomain;
 use http::Method;
 
 /// How a request with this method and path is passed on.
@@ -15,9 +16,9 @@ pub(crate) enum Pass {
 const READ: &[Method] = &[Method::GET];
 const CREATE: &[Method] = &[Method::POST];
 const READ_OR_CREATE: &[Method] = &[Method::GET, Method::POST];
+const READ_OR_CHANGE: &[Method] = &[Method::GET, Method::PUT];
 const READ_OR_DELETE: &[Method] = &[Method::GET, Method::DELETE];
 const ANY_OF_ONE: &[Method] = &[Method::GET, Method::PUT, Method::DELETE];
-const DELETE: &[Method] = &[Method::DELETE];
 const CALL: &[Method] = &[Method::PUT];
 
 /// Methods and paths; `*` is one name.
@@ -44,11 +45,15 @@ const REQUESTS: &[(&[Method], &str)] = &[
         "/apis/k8s.cni.cncf.io/v1/namespaces/*/network-attachment-definitions",
     ),
     (
+        READ_OR_CHANGE,
+        "/apis/k8s.cni.cncf.io/v1/namespaces/*/network-attachment-definitions/*",
+    ),
+    (
         READ_OR_CREATE,
         "/apis/cdi.kubevirt.io/v1beta1/namespaces/*/datavolumes",
     ),
     (
-        READ_OR_DELETE,
+        ANY_OF_ONE,
         "/apis/cdi.kubevirt.io/v1beta1/namespaces/*/datavolumes/*",
     ),
     (
@@ -60,7 +65,7 @@ const REQUESTS: &[(&[Method], &str)] = &[
         "/apis/export.kubevirt.io/v1/namespaces/*/virtualmachineexports",
     ),
     (
-        DELETE,
+        ANY_OF_ONE,
         "/apis/export.kubevirt.io/v1/namespaces/*/virtualmachineexports/*",
     ),
     (
@@ -68,7 +73,7 @@ const REQUESTS: &[(&[Method], &str)] = &[
         "/apis/kubevirt.io/v1/namespaces/*/virtualmachineinstancemigrations",
     ),
     (
-        DELETE,
+        ANY_OF_ONE,
         "/apis/kubevirt.io/v1/namespaces/*/virtualmachineinstancemigrations/*",
     ),
     (
@@ -102,7 +107,7 @@ const REQUESTS: &[(&[Method], &str)] = &[
         "/apis/snapshot.kubevirt.io/v1beta1/namespaces/*/virtualmachinesnapshots",
     ),
     (
-        DELETE,
+        ANY_OF_ONE,
         "/apis/snapshot.kubevirt.io/v1beta1/namespaces/*/virtualmachinesnapshots/*",
     ),
     (
@@ -110,7 +115,7 @@ const REQUESTS: &[(&[Method], &str)] = &[
         "/apis/snapshot.kubevirt.io/v1beta1/namespaces/*/virtualmachinerestores",
     ),
     (
-        DELETE,
+        ANY_OF_ONE,
         "/apis/snapshot.kubevirt.io/v1beta1/namespaces/*/virtualmachinerestores/*",
     ),
     (
@@ -118,7 +123,7 @@ const REQUESTS: &[(&[Method], &str)] = &[
         "/apis/clone.kubevirt.io/v1beta1/namespaces/*/virtualmachineclones",
     ),
     (
-        DELETE,
+        ANY_OF_ONE,
         "/apis/clone.kubevirt.io/v1beta1/namespaces/*/virtualmachineclones/*",
     ),
 ];
@@ -170,18 +175,11 @@ fn matches(pattern: &str, path: &str) -> bool {
     loop {
         match (wanted.next(), given.next()) {
             (None, None) => return true,
-            (Some("*"), Some(name)) if is_name(name) => {}
+            (Some("*"), Some(name)) if is_subdomain(name) => {}
             (Some(wanted), Some(given)) if wanted == given => {}
             _ => return false,
         }
     }
-}
-
-/// A name of an object: neither empty nor dots alone, and without escapes.
-pub(crate) fn is_name(text: &str) -> bool {
-    let allowed =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    text.bytes().all(allowed) && text.bytes().any(|byte| byte.is_ascii_alphanumeric())
 }
 
 #[cfg(test)]
@@ -203,6 +201,12 @@ mod tests {
             (Method::POST, VMS.to_owned(), Pass::Request),
             (Method::DELETE, format!("{VMS}/vm.1"), Pass::Request),
             (Method::PUT, format!("{VMS}/vm.1"), Pass::Request),
+            (
+                Method::PUT,
+                "/apis/k8s.cni.cncf.io/v1/namespaces/n/network-attachment-definitions/blue"
+                    .to_owned(),
+                Pass::Request,
+            ),
             (
                 Method::POST,
                 "/apis/snapshot.kubevirt.io/v1beta1/namespaces/n/virtualmachinesnapshots"
@@ -253,6 +257,11 @@ mod tests {
             (
                 Method::PUT,
                 "/apis/kubevirt.io/v1/namespaces/n/virtualmachineinstances/a".to_owned(),
+            ),
+            (
+                Method::DELETE,
+                "/apis/k8s.cni.cncf.io/v1/namespaces/n/network-attachment-definitions/blue"
+                    .to_owned(),
             ),
             (Method::GET, format!("{VMS}/..")),
             (Method::GET, format!("{VMS}/%2e%2e")),

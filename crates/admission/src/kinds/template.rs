@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use apimachinery::names::{is_label, is_subdomain};
 use kubevirt_api::{
     VirtualMachine,
     template::{Parameter, VirtualMachineTemplate, VirtualMachineTemplateRequest},
@@ -99,23 +100,29 @@ impl Kind for VirtualMachineTemplateRequest {
         Rule::new(
             "template-request.source",
             Subject::Template,
-            "the VM of a request is in the namespace of the request",
-            own_namespace,
+            "the VM of a request has a name that VMs and namespaces can have",
+            source,
         ),
     ];
 }
 
-/// No right permits to copy a VM of another namespace yet.
-fn own_namespace(request: &TypedRequest<'_, VirtualMachineTemplateRequest>) -> Vec<Problem> {
-    let given = &request.new.spec.virtual_machine_ref.namespace;
-    let own = &request.new.metadata.namespace;
-    if own.is_none() || given == own {
-        return Vec::new();
+/// Both become parts of paths. Whether the user may copy that VM is asked for elsewhere.
+fn source(request: &TypedRequest<'_, VirtualMachineTemplateRequest>) -> Vec<Problem> {
+    let reference = &request.new.spec.virtual_machine_ref;
+    let namespace = reference.namespace.as_deref();
+    let name = reference.name.as_deref();
+    let mut problems = Vec::new();
+    if namespace.is_some_and(|namespace| !is_label(namespace)) {
+        let field = "spec.virtualMachineRef.namespace";
+        let detail = "no namespace can have this name; give the namespace of the VM";
+        problems.push(Violation::invalid(field, detail).into());
     }
-    let field = "spec.virtualMachineRef.namespace";
-    let detail = "name a VM in the namespace of the request; this version makes no templates across \
-                  namespaces";
-    vec![Violation::invalid(field, detail).into()]
+    if name.is_some_and(|name| !is_subdomain(name)) {
+        let field = "spec.virtualMachineRef.name";
+        let detail = "no VM can have this name; give the name of the VM";
+        problems.push(Violation::invalid(field, detail).into());
+    }
+    problems
 }
 
 fn names(request: &Request<'_>) -> Vec<Problem> {

@@ -28,6 +28,7 @@ mod snapshots;
 mod storage;
 mod suspend;
 mod taking_down;
+mod templates;
 mod transcripts;
 mod uploads;
 mod volume_moves;

@@ -28,7 +28,8 @@ use super::{
     contract::{Answer, Contract},
     entry::{Entry, Handler, Level, Object, Verb},
     guest::phase,
-    volumes::{MANAGER, Target, authorize, claim_name, json_patch, lost_race, require_gate},
+    volume_changes::{MANAGER, claim_name, require_gate},
+    volumes::{Target, authorize, json_patch, lost_race},
 };
 use crate::{refusal::Refusal, settings::Shared};
 

@@ -15,6 +15,7 @@ mod missing;
 mod on_vm;
 mod on_vmi;
 mod query;
+mod volume_changes;
 
 mod cancel_evacuation;
 mod console;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use apimachinery::names::is_subdomain;
 use import_report::Report;
 use kubevirt_api::backup_restore::{MarkState, RestoreMark, RestorePhase as Phase, RestoredVolume};
 use reasons::Reason;
@@ -13,7 +14,6 @@ use super::observe::{Observed, has_finalizer};
 use super::source::Source;
 use super::status::is_finished;
 use crate::data_volume::{ImporterPod, Permanence, PodPhase, is_deleting, pod_problem};
-use crate::names::is_name;
 use crate::operation;
 
 /// Pods of one restore that write at once.
@@ -203,7 +203,7 @@ fn known(observed: &Observed, pod: &ImporterPod) -> Plan {
     let mut volumes = Vec::new();
     for (name, bytes) in found {
         let claim = claims::name(restore, &name);
-        if !is_name(&claim) {
+        if !is_subdomain(&claim) {
             let message = format!(
                 "{claim:?} is no name for a claim: give volume {name} a claimName in spec.volumes"
             );

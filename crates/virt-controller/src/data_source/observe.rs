@@ -1,5 +1,6 @@
 //! Observation: the data behind a data source.
 
+use cluster_view::{DEFAULT_ACCOUNT, Subject};
 use kubevirt_api::data_source::DataSource;
 use kubevirt_api::data_volume_status::DataVolumePhase;
 use reconcile::Key;
@@ -7,7 +8,6 @@ use reconcile::Key;
 use super::plan::{Observed, State};
 use super::resolve::{Target, resolve};
 use super::{Controller, DataSourceError};
-use crate::permission::{self, Account, DEFAULT_ACCOUNT};
 
 impl Controller {
     pub(super) async fn observe(
@@ -30,14 +30,11 @@ impl Controller {
     async fn state(&self, key: &Key, target: &Target) -> Result<State, DataSourceError> {
         let namespace = &target.key().namespace;
         if *namespace != key.namespace {
-            let account = Account {
-                namespace: &key.namespace,
-                name: DEFAULT_ACCOUNT,
-            };
+            let account = Subject::account(&key.namespace, DEFAULT_ACCOUNT);
             // Who may not copy the data must not learn whether it exists either.
-            let allowed = permission::may_copy(&self.client, account, namespace).await;
+            let allowed = account.may_copy(&self.client, namespace).await;
             if !allowed.map_err(|error| DataSourceError::Read(Box::new(error)))? {
-                let account = account.user();
+                let account = account.name().to_owned();
                 return Ok(State::NotPermitted { account });
             }
         }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use cluster_view::{DEFAULT_ACCOUNT, Subject};
 use kubevirt_api::annotations;
 use kubevirt_api::data_source::DataSource;
 use kubevirt_api::data_volume::DataVolumeSourceRef;
@@ -17,7 +18,6 @@ use super::request::{Refusal, Unmet};
 use super::{Controller, DataVolumeError};
 use crate::CopyRights;
 use crate::data_source::{Target, resolve};
-use crate::permission::{self, Account, DEFAULT_ACCOUNT};
 use crate::view::Claim;
 
 /// How often to ask again for a permission, which no watch reports.
@@ -154,15 +154,12 @@ impl Controller {
         key: &Key,
         namespace: &str,
     ) -> Result<Result<(), Unmet>, DataVolumeError> {
-        let account = Account {
-            namespace: &key.namespace,
-            name: DEFAULT_ACCOUNT,
-        };
-        let allowed = permission::may_copy(&self.client, account, namespace).await;
+        let account = Subject::account(&key.namespace, DEFAULT_ACCOUNT);
+        let allowed = account.may_copy(&self.client, namespace).await;
         if allowed.map_err(DataVolumeError::read)? {
             return Ok(Ok(()));
         }
-        let account = account.user();
+        let account = account.name();
         Ok(Err(Unmet::Waits {
             reason: Reason::SourceNotPermitted,
             message: format!("account {account} must not copy from namespace {namespace}"),

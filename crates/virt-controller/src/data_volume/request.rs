@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use apimachinery::names::is_subdomain;
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::annotations;
@@ -21,7 +22,6 @@ use reconcile::Key;
 use super::named::Named;
 use crate::Uploads;
 use crate::data_source::Target;
-use crate::names::is_name;
 use crate::storage_profile;
 
 const STORAGE: &str = "storage";
@@ -381,7 +381,7 @@ fn copied(field: &str, target: Target, own: &str) -> Result<Source, Refusal> {
             "{field}.name: name the source to copy"
         )));
     }
-    if !is_name(&namespace) {
+    if !is_subdomain(&namespace) {
         return Err(Refusal::new(format!(
             "{field}: {namespace:?} cannot be the name of a namespace"
         )));

@@ -16,8 +16,9 @@ use reconcile::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::observe::{Observed, vm_name};
+use super::observe::Observed;
 use super::plan::{Plan, Progress, Step};
+use super::render::{vm_key, vm_name};
 use super::{Controller, RequestError, render, status};
 use crate::MANAGER;
 use crate::operation::{set_finalizers, status_fragment};
@@ -43,14 +44,16 @@ impl Controller {
                 after = Some(self.set_finalizers(key, request, &own).await?);
             }
             Step::CreateSnapshot => {
-                let body = render::snapshot(request, vm_name(request));
-                let name = render::snapshot_name(request);
-                let api: Api<VirtualMachineSnapshot> = self.api(key);
-                add(&api, key, &name, &body, "the snapshot").await?;
+                if let Some(vm) = vm_key(request) {
+                    let body = render::snapshot(request, &vm);
+                    let name = render::snapshot_name(request);
+                    let api: Api<VirtualMachineSnapshot> = self.api(&vm);
+                    add(&api, &vm, &name, &body, "the snapshot").await?;
+                }
             }
             Step::CreateVolume(index) => {
-                if let Some(backup) = observed.backups.get(*index) {
-                    let body = render::data_volume(request, backup);
+                if let (Some(backup), Some(vm)) = (observed.backups.get(*index), vm_key(request)) {
+                    let body = render::data_volume(request, &vm, backup);
                     let name = render::volume_name(request, backup);
                     let api: Api<DataVolume> = self.api(key);
                     add(&api, key, &name, &body, "a data volume").await?;
@@ -68,9 +71,11 @@ impl Controller {
                 self.change_owner(observed, *index, owner).await?;
             }
             Step::DeleteSnapshot => {
-                let metadata = observed.snapshot.as_ref().map(|one| &one.metadata);
-                let api: Api<VirtualMachineSnapshot> = self.api(key);
-                remove(&api, key, metadata, "the snapshot").await?;
+                if let Some(snapshot) = &observed.snapshot {
+                    let at = Key::of(snapshot);
+                    let api: Api<VirtualMachineSnapshot> = self.api(&at);
+                    remove(&api, &at, Some(&snapshot.metadata), "the snapshot").await?;
+                }
             }
             Step::DeleteVolume(index) => {
                 let metadata = observed.volumes.get(*index).map(|one| &one.metadata);

@@ -8,9 +8,11 @@
 //! - [`plan`] decides, [`render`] makes the template of the VM.
 //!
 //! **Invariants**: the VM is never changed; a template that another one made is never changed; the names of all
-//! helpers follow from the UID of the request, so that none is created twice; the VM is in the namespace of the
-//! request, since nothing checks whether the user may read another one; a request that is deleted while its template
-//! is made takes no disk of the template with it.
+//! helpers follow from the UID of the request, so that none is created twice; a request that is deleted while its
+//! template is made takes no disk of the template with it, and leaves no snapshot in the namespace of its VM.
+//!
+//! The VM may be in another namespace: virt-api has asked for the right of the user, and nobody can change the spec of
+//! a request. The snapshot is in the namespace of the VM, all else in that of the request.
 
 mod act;
 mod observe;
@@ -62,15 +64,18 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
     let (queue, all) = (gate.clone(), requests.clone());
     wiring.caches.vms.on_change(move |vm| {
         let key = Key::of(vm);
-        let of_namespace = all.in_namespace(&key.namespace).into_iter();
-        let concerned = of_namespace.filter(|one| observe::waits_for_vm(one, &key.name));
+        let concerned = all.list().into_iter();
+        let concerned = concerned.filter(|one| observe::waits_for_vm(one, &key));
         queue.add_all(concerned.map(|one| Key::of(one.as_ref())), VM);
     });
     let (queue, all) = (gate.clone(), requests.clone());
     wiring.caches.snapshots.on_change(move |snapshot| {
         let key = Key::of(snapshot);
-        let of_namespace = all.in_namespace(&key.namespace).into_iter();
-        let concerned = of_namespace.filter(|one| render::snapshot_name(one) == key.name);
+        if !key.name.starts_with(render::SNAPSHOT_PREFIX) {
+            return;
+        }
+        let concerned = all.list().into_iter();
+        let concerned = concerned.filter(|one| render::snapshot_name(one) == key.name);
         queue.add_all(concerned.map(|one| Key::of(one.as_ref())), SNAPSHOT);
     });
     let controller = Controller {

@@ -13,7 +13,7 @@ use kubevirt_api::{VirtualMachine, conditions, finalizers, labels};
 use reconcile::Key;
 use serde_json::Value;
 
-use super::render::{snapshot_name, template_name, uid, volume_name};
+use super::render::{snapshot_name, template_name, uid, vm_key, volume_name};
 use super::{Controller, RequestError};
 use crate::expansion::expanded;
 use crate::restore::{Target, copied_vm};
@@ -61,21 +61,16 @@ pub(super) fn stage(request: &VirtualMachineTemplateRequest) -> Stage {
     }
 }
 
-/// The name of the VM to copy.
-pub(super) fn vm_name(request: &VirtualMachineTemplateRequest) -> &str {
-    let reference = &request.spec.virtual_machine_ref;
-    reference.name.as_deref().unwrap_or_default()
-}
-
-/// Whether a deleted request stays until the template owns its data volumes.
+/// Whether a deleted request stays until the template owns its data volumes, and until a snapshot in another namespace
+/// is deleted.
 pub(super) fn has_finalizer(request: &VirtualMachineTemplateRequest) -> bool {
     let mut all = request.metadata.finalizers.iter().flatten();
     all.any(|one| one == finalizers::TEMPLATE_REQUEST)
 }
 
 /// Whether a change of that VM may let the request begin.
-pub(super) fn waits_for_vm(request: &VirtualMachineTemplateRequest, vm: &str) -> bool {
-    vm_name(request) == vm && stage(request) == Stage::Begun
+pub(super) fn waits_for_vm(request: &VirtualMachineTemplateRequest, vm: &Key) -> bool {
+    vm_key(request).as_ref() == Some(vm) && stage(request) == Stage::Begun
 }
 
 impl Observed {
@@ -114,15 +109,13 @@ impl Controller {
         };
         if observed.request.metadata.deletion_timestamp.is_some() {
             if has_finalizer(&observed.request) {
+                observed.snapshot = self.snapshot(&observed.request).await?;
                 observed.template = self.template(key, &observed.request).await?;
                 observed.volumes = self.data_volumes(key, &observed).await?;
             }
             return Ok(observed);
         }
-        let namespace = key.namespace.as_str();
-        let snapshots = Api::<VirtualMachineSnapshot>::namespaced(self.client.clone(), namespace);
-        let snapshot = snapshots.get_opt(&snapshot_name(&observed.request)).await;
-        observed.snapshot = snapshot.map_err(unreadable("the snapshot"))?;
+        observed.snapshot = self.snapshot(&observed.request).await?;
         match stage(&observed.request) {
             Stage::Begun => {}
             Stage::Succeeded => return Ok(observed),
@@ -132,18 +125,33 @@ impl Controller {
             }
         }
         observed.template = self.template(key, &observed.request).await?;
-        if observed.template.is_none() {
+        if observed.template.is_none()
+            && let Some(vm) = vm_key(&observed.request)
+        {
             if observed.snapshot.is_none() {
-                observed.source = self.vm(key, vm_name(&observed.request)).await?;
+                observed.source = self.vm(&vm).await?;
                 if let Some(source) = &observed.source {
-                    let expanded = self.expanded(key, observed.now, &source.object).await?;
+                    let expanded = self.expanded(&vm, observed.now, &source.object).await?;
                     observed.copied = Some(expanded);
                 }
             }
-            self.observe_content(key, &mut observed).await?;
+            self.observe_content(&vm, &mut observed).await?;
         }
         observed.volumes = self.data_volumes(key, &observed).await?;
         Ok(observed)
+    }
+
+    /// The snapshot of the request, in the namespace of its VM.
+    async fn snapshot(
+        &self,
+        request: &VirtualMachineTemplateRequest,
+    ) -> Result<Option<VirtualMachineSnapshot>, RequestError> {
+        let Some(vm) = vm_key(request) else {
+            return Ok(None);
+        };
+        let api = Api::<VirtualMachineSnapshot>::namespaced(self.client.clone(), &vm.namespace);
+        let found = api.get_opt(&snapshot_name(request)).await;
+        found.map_err(unreadable("the snapshot"))
     }
 
     /// The template of the name that the request gives.
@@ -181,16 +189,16 @@ impl Controller {
         }
     }
 
-    async fn vm(&self, key: &Key, name: &str) -> Result<Option<Target>, RequestError> {
+    async fn vm(&self, vm: &Key) -> Result<Option<Target>, RequestError> {
         let kind = ApiResource::erase::<VirtualMachine>(&());
-        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &key.namespace, &kind);
-        let found = api.get_opt(name).await;
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &vm.namespace, &kind);
+        let found = api.get_opt(&vm.name).await;
         Ok(found.map_err(unreadable("the VM"))?.map(Target::of))
     }
 
     async fn observe_content(
         &self,
-        key: &Key,
+        place: &Key,
         observed: &mut Observed,
     ) -> Result<(), RequestError> {
         let snapshot = observed.snapshot.as_ref();
@@ -200,7 +208,7 @@ impl Controller {
         else {
             return Ok(());
         };
-        let copied = copied_vm(&self.client, &key.namespace, &content).await;
+        let copied = copied_vm(&self.client, &place.namespace, &content).await;
         let Some((vm, backups)) = copied.map_err(unreadable("the content"))? else {
             return Ok(());
         };
@@ -208,18 +216,18 @@ impl Controller {
             return Ok(());
         }
         observed.backups = backups;
-        observed.copied = Some(self.expanded(key, observed.now, &vm).await?);
+        observed.copied = Some(self.expanded(place, observed.now, &vm).await?);
         Ok(())
     }
 
-    /// The VM with its instance type and preference applied.
+    /// The VM with its instance type and preference applied, which may be in the namespace of the VM at `place`.
     async fn expanded(
         &self,
-        key: &Key,
+        place: &Key,
         now: Timestamp,
         vm: &Value,
     ) -> Result<Result<Value, String>, RequestError> {
-        let place = (&self.client, key.namespace.as_str());
+        let place = (&self.client, place.namespace.as_str());
         let expanded = expanded(place, &self.cluster.now(), now, vm).await;
         expanded.map_err(|source| RequestError::Read {
             what: "the instance type or preference",

@@ -9,10 +9,11 @@ use kubevirt_api::snapshot::{ConditionType, VirtualMachineSnapshot, VirtualMachi
 use kubevirt_api::template::VirtualMachineTemplate;
 use kubevirt_api::{conditions, labels};
 use reasons::Reason;
+use reconcile::Key;
 use serde_json::Value;
 
-use super::observe::{Observed, READY, Stage, has_finalizer, phase, stage, vm_name};
-use super::render::{self, snapshot_name, template_name, uid, volume_name};
+use super::observe::{Observed, READY, Stage, has_finalizer, phase, stage};
+use super::render::{self, is_elsewhere, snapshot_name, template_name, uid, vm_key, volume_name};
 use crate::clone::{cause, keeps_state, not_copyable};
 use crate::operation;
 use crate::restore::shared_claims;
@@ -29,7 +30,7 @@ pub(super) enum Step {
     CreateSnapshot,
     /// For a disk in the snapshot.
     CreateVolume(usize),
-    /// From then on, a deleted request waits for [`Self::OwnVolume`].
+    /// From then on, a deleted request waits for [`Self::OwnVolume`] and [`Self::DeleteSnapshot`].
     AddFinalizer,
     /// Takes a data volume from the request, so that a deletion in the foreground leaves it.
     ReleaseVolume(usize),
@@ -70,17 +71,13 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         return progress(observed);
     }
     let unused = left_over(observed).filter(|_| ended == Stage::Failed);
-    if has_finalizer(&observed.request) {
-        // Nothing deletes released data volumes after that.
-        let step = unused.map_or(Step::RemoveFinalizer, Step::DeleteVolume);
+    let step = unused
+        .map(Step::DeleteVolume)
+        .or_else(|| left_snapshot(observed))
+        // Nothing deletes released data volumes, and a snapshot in another namespace, after that.
+        .or_else(|| has_finalizer(&observed.request).then_some(Step::RemoveFinalizer));
+    if let Some(step) = step {
         return Plan::step(step, Progress::Ended);
-    }
-    let snapshot = observed.snapshot.as_ref();
-    if snapshot.is_some_and(|one| one.metadata.deletion_timestamp.is_none()) {
-        return Plan::step(Step::DeleteSnapshot, Progress::Ended);
-    }
-    if let Some(index) = unused {
-        return Plan::step(Step::DeleteVolume(index), Progress::Ended);
     }
     match left(observed).filter(|_| ended == Stage::Succeeded) {
         None => Plan::state(Progress::Ended),
@@ -102,9 +99,16 @@ fn deleted(observed: &Observed) -> Plan {
         Some(template) => not_owned(observed, template).map(Step::OwnVolume),
         None => left_over(observed).map(Step::DeleteVolume),
     };
+    let step = step.or_else(|| left_snapshot(observed));
     let step = step.unwrap_or(Step::RemoveFinalizer);
     // A failure is shown: the deletion waits for it.
     Plan::step(step, Progress::Working(None))
+}
+
+fn left_snapshot(observed: &Observed) -> Option<Step> {
+    let snapshot = observed.snapshot.as_ref()?;
+    let is_alive = snapshot.metadata.deletion_timestamp.is_none();
+    is_alive.then_some(Step::DeleteSnapshot)
 }
 
 /// A data volume that nothing but the request needs: it belongs to the request, or was released for a template.
@@ -150,12 +154,9 @@ fn pending(reason: Reason, message: impl Into<String>) -> Plan {
 
 fn progress(observed: &Observed) -> Plan {
     let request = &observed.request;
-    let reference = &request.spec.virtual_machine_ref;
-    if reference.namespace != request.metadata.namespace {
-        return impossible(
-            "spec.virtualMachineRef.namespace: the VM must be in the namespace of the request",
-        );
-    }
+    let Some(vm) = vm_key(request) else {
+        return impossible("spec.virtualMachineRef: no VM can have that namespace and name");
+    };
     if let Some(template) = &observed.template {
         return of_template(observed, template);
     }
@@ -167,7 +168,7 @@ fn progress(observed: &Observed) -> Plan {
                 "VirtualMachineSnapshot {name} was deleted before the template had its data"
             ))
         }
-        None => begin(observed),
+        None => begin(observed, &vm),
     }
 }
 
@@ -203,8 +204,13 @@ fn belongs_to(volume: &DataVolume, owner: &str) -> bool {
 }
 
 /// The first step.
-fn begin(observed: &Observed) -> Plan {
-    let name = vm_name(&observed.request);
+fn begin(observed: &Observed, vm: &Key) -> Plan {
+    let is_elsewhere = is_elsewhere(&observed.request);
+    let name = if is_elsewhere {
+        vm.to_string()
+    } else {
+        vm.name.clone()
+    };
     let Some(source) = &observed.source else {
         let message = format!("VirtualMachine {name} does not exist");
         return pending(Reason::SourceDoesNotExist, message);
@@ -229,6 +235,10 @@ fn begin(observed: &Observed) -> Plan {
     let not_copyable = not_copyable(source);
     if !not_copyable.is_empty() {
         return pending(Reason::VMVolumeSnapshotsInvalid, not_copyable.join("; "));
+    }
+    // Nothing else deletes a snapshot in another namespace with its request.
+    if is_elsewhere && !has_finalizer(&observed.request) {
+        return Plan::step(Step::AddFinalizer, Progress::Working(None));
     }
     Plan::step(Step::CreateSnapshot, Progress::Working(None))
 }

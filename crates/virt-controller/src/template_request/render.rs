@@ -1,12 +1,16 @@
 //! The objects of a request: names, and the template that is made of a VM. Pure.
 
+use apimachinery::names::{is_label, is_subdomain};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kubevirt_api::data_volume_status::DataVolume;
 use kubevirt_api::snapshot::{VirtualMachineSnapshot, VolumeBackup};
 use kubevirt_api::template::{VirtualMachineTemplate, VirtualMachineTemplateRequest};
 use kubevirt_api::{API_VERSION, GROUP, VirtualMachine, annotations, labels};
+use reconcile::Key;
 use serde_json::{Map, Value, json};
 
+use crate::data_source::Target;
+use crate::data_volume::permit;
 use crate::snapshot::claim_of;
 
 const NAME: &str = "NAME";
@@ -21,6 +25,8 @@ const CHASSIS: &str = "/spec/template/spec/domain/chassis";
 /// What a claim of a VM and its data volume have in common. The size is that of the copied data.
 const STORAGE: [&str; 3] = ["accessModes", "storageClassName", "volumeMode"];
 
+/// Before the UID of the request in the name of the snapshot.
+pub(super) const SNAPSHOT_PREFIX: &str = "tmp-template-";
 /// Before the UID of the request in the names of data volumes.
 pub(super) const VOLUME_PREFIX: &str = "template-";
 
@@ -28,8 +34,27 @@ pub(super) fn uid(request: &VirtualMachineTemplateRequest) -> &str {
     request.metadata.uid.as_deref().unwrap_or_default()
 }
 
+/// The name of the VM to copy.
+pub(super) fn vm_name(request: &VirtualMachineTemplateRequest) -> &str {
+    let reference = &request.spec.virtual_machine_ref;
+    reference.name.as_deref().unwrap_or_default()
+}
+
+/// The VM to copy; `None` if nothing can have these names. They become parts of paths.
+pub(super) fn vm_key(request: &VirtualMachineTemplateRequest) -> Option<Key> {
+    let given = request.spec.virtual_machine_ref.namespace.as_deref()?;
+    let name = vm_name(request);
+    let is_valid = is_label(given) && is_subdomain(name);
+    is_valid.then(|| Key::new(given, name))
+}
+
+/// Whether the VM is in another namespace.
+pub(super) fn is_elsewhere(request: &VirtualMachineTemplateRequest) -> bool {
+    request.spec.virtual_machine_ref.namespace != request.metadata.namespace
+}
+
 pub(super) fn snapshot_name(request: &VirtualMachineTemplateRequest) -> String {
-    format!("tmp-template-{}", uid(request))
+    format!("{SNAPSHOT_PREFIX}{}", uid(request))
 }
 
 pub(super) fn template_name(request: &VirtualMachineTemplateRequest) -> String {
@@ -71,22 +96,39 @@ pub(super) fn template_owner(template: &VirtualMachineTemplate) -> OwnerReferenc
     }
 }
 
-pub(super) fn snapshot(request: &VirtualMachineTemplateRequest, vm: &str) -> Value {
+/// A snapshot in another namespace has no owner: the finalizer of the request stands for its deletion.
+pub(super) fn snapshot(request: &VirtualMachineTemplateRequest, vm: &Key) -> Value {
+    let owners = if is_elsewhere(request) {
+        json!([])
+    } else {
+        json!([owner(request)])
+    };
     json!({
         "apiVersion": VirtualMachineSnapshot::API_VERSION,
         "kind": VirtualMachineSnapshot::KIND,
         "metadata": {
             "name": snapshot_name(request),
-            "namespace": request.metadata.namespace,
+            "namespace": vm.namespace,
             "labels": {labels::TEMPLATE_REQUEST_UID: uid(request)},
-            "ownerReferences": [owner(request)],
+            "ownerReferences": owners,
         },
-        "spec": {"source": {"apiGroup": GROUP, "kind": VirtualMachine::KIND, "name": vm}},
+        "spec": {"source": {"apiGroup": GROUP, "kind": VirtualMachine::KIND, "name": vm.name}},
     })
 }
 
-/// The data volume that is filled from a disk in the snapshot, at once: no pod uses it before.
-pub(super) fn data_volume(request: &VirtualMachineTemplateRequest, backup: &VolumeBackup) -> Value {
+/// The data volume that is filled from a disk in the snapshot, at once: no pod uses it before. One that copies from
+/// another namespace says that it may: that right was asked for when the request was created.
+pub(super) fn data_volume(
+    request: &VirtualMachineTemplateRequest,
+    vm: &Key,
+    backup: &VolumeBackup,
+) -> Value {
+    let copied = backup.volume_snapshot_name.as_deref().unwrap_or_default();
+    let mut notes = json!({annotations::CDI_BIND_IMMEDIATE_REQUESTED: ""});
+    if is_elsewhere(request) {
+        let copied = Target::Snapshot(Key::new(vm.namespace.as_str(), copied));
+        notes[annotations::COPY_PERMITTED] = permit(&copied).into();
+    }
     json!({
         "apiVersion": DataVolume::API_VERSION,
         "kind": DataVolume::KIND,
@@ -94,14 +136,11 @@ pub(super) fn data_volume(request: &VirtualMachineTemplateRequest, backup: &Volu
             "name": volume_name(request, backup),
             "namespace": request.metadata.namespace,
             "labels": {labels::TEMPLATE_REQUEST_UID: uid(request)},
-            "annotations": {annotations::CDI_BIND_IMMEDIATE_REQUESTED: ""},
+            "annotations": notes,
             "ownerReferences": [owner(request)],
         },
         "spec": {
-            "source": {"snapshot": {
-                "namespace": request.metadata.namespace,
-                "name": backup.volume_snapshot_name,
-            }},
+            "source": {"snapshot": {"namespace": vm.namespace, "name": copied}},
             "storage": storage(backup),
         },
     })

@@ -8,10 +8,12 @@ use kubevirt_api::finalizers;
 use kubevirt_api::snapshot::VolumeBackup;
 use kubevirt_api::template::VirtualMachineTemplateRequest;
 use reasons::Reason;
+use reconcile::Key;
 use serde_json::{Value, json};
 
 use super::observe::{Observed, Stage, stage, waits_for_vm};
 use super::plan::{Progress, Step, plan};
+use super::render::vm_key;
 use super::{render, status};
 use crate::restore::Target;
 
@@ -146,7 +148,9 @@ const IMPOSSIBLE: (&str, Reason) = ("failed", Reason::TemplateNotPossible);
 fn request_begins_when_the_disks_can_be_copied() {
     let mut one = observed(&json!({}), &Value::Null);
     assert_eq!(problem(&one), ("pending", Reason::SourceDoesNotExist));
-    assert!(waits_for_vm(&one.request, "a") && !waits_for_vm(&one.request, "b"));
+    assert!(waits_for_vm(&one.request, &Key::new("n", "a")));
+    assert!(!waits_for_vm(&one.request, &Key::new("n", "b")));
+    assert!(!waits_for_vm(&one.request, &Key::new("other", "a")));
     one.source = Some(source(&json!([{"name": "data", "enabled": false}])));
     assert_eq!(problem(&one), ("pending", Reason::VMVolumeSnapshotsInvalid));
     one.source = Some(source(&json!([{"name": "data", "enabled": true}])));
@@ -158,8 +162,55 @@ fn request_begins_when_the_disks_can_be_copied() {
     one.has_importer = true;
     add_template(&mut one, "another");
     assert_eq!(problem(&one), ("failed", Reason::TemplateExists));
+    for (namespace, name) in [("a/b", "a"), ("n", "../a"), ("n", "")] {
+        let wrong = json!({"virtualMachineRef": {"namespace": namespace, "name": name}});
+        assert_eq!(problem(&observed(&wrong, &Value::Null)), IMPOSSIBLE);
+    }
+}
+
+/// The garbage collector deletes nothing of another namespace.
+#[test]
+fn snapshot_in_another_namespace_goes_before_the_finalizer() {
     let other = json!({"virtualMachineRef": {"namespace": "other", "name": "a"}});
-    assert_eq!(problem(&observed(&other, &Value::Null)), IMPOSSIBLE);
+    let mut one = observed(&other, &Value::Null);
+    assert_eq!(problem(&one), ("pending", Reason::SourceDoesNotExist));
+    one.source = Some(source(&json!([{"name": "data", "enabled": true}])));
+    assert_eq!(plan(&one).step, Some(Step::AddFinalizer));
+    protect(&mut one);
+    assert_eq!(plan(&one).step, Some(Step::CreateSnapshot));
+    let vm = vm_key(&one.request).unwrap();
+    let snapshot = render::snapshot(&one.request, &vm);
+    assert_eq!(snapshot["metadata"]["namespace"], "other");
+    assert_eq!(snapshot["metadata"]["ownerReferences"], json!([]));
+    let volume = render::data_volume(&one.request, &vm, &backups()[0]);
+    assert_eq!(volume["metadata"]["namespace"], "n");
+    assert_eq!(
+        volume["metadata"]["annotations"]["ferrovirt.io/copy-permitted"],
+        "snapshot/other/copy"
+    );
+    let from = json!({"namespace": "other", "name": "copy"});
+    assert_eq!(volume["spec"]["source"]["snapshot"], from);
+    one.snapshot = with_snapshot(&Value::Null).snapshot;
+    let request = Arc::make_mut(&mut one.request);
+    request.metadata.deletion_timestamp = Some(Time(NOW.parse().unwrap()));
+    assert_eq!(plan(&one).step, Some(Step::DeleteSnapshot));
+    one.snapshot = None;
+    assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
+}
+
+/// In one namespace, the snapshot belongs to the request, and no right is recorded.
+#[test]
+fn snapshot_in_the_same_namespace_belongs_to_the_request() {
+    let one = observed(&json!({}), &Value::Null);
+    let vm = vm_key(&one.request).unwrap();
+    let snapshot = render::snapshot(&one.request, &vm);
+    assert_eq!(
+        snapshot["metadata"]["ownerReferences"][0]["uid"],
+        "12345678"
+    );
+    let volume = render::data_volume(&one.request, &vm, &backups()[0]);
+    let notes = volume["metadata"]["annotations"].as_object().unwrap();
+    assert!(!notes.contains_key("ferrovirt.io/copy-permitted"));
 }
 
 /// Neither a TPM nor firmware variables are in the disks.
@@ -230,6 +281,8 @@ fn template_follows_the_data_volumes() {
     };
     assert_eq!(stage(&after), Stage::Succeeded);
     one.request = Arc::new(after);
+    assert_eq!(plan(&one).step, Some(Step::DeleteSnapshot));
+    one.snapshot = None;
     assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
 }
 
@@ -289,6 +342,8 @@ fn deleted_request_gives_its_disks_to_its_template_first() {
     add_template(&mut one, "12345678");
     assert_eq!(plan(&one).step, Some(Step::OwnVolume(0)));
     add_volume(&mut one, "Succeeded", "t");
+    assert_eq!(plan(&one).step, Some(Step::DeleteSnapshot));
+    one.snapshot = None;
     assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer));
 }
 
@@ -370,6 +425,8 @@ fn ended_request_is_cleaned_up_and_deleted_after_its_time() {
         one.snapshot = with_snapshot(&Value::Null).snapshot;
         assert_eq!(plan(&one).step, Some(Step::DeleteSnapshot), "{more}");
         protect(&mut one);
+        assert_eq!(plan(&one).step, Some(Step::DeleteSnapshot), "{more}");
+        one.snapshot = None;
         assert_eq!(plan(&one).step, Some(Step::RemoveFinalizer), "{more}");
     }
 }

@@ -121,7 +121,9 @@ async fn get(cluster: &Cluster, printer: Printer, flags: &MemoryDump) -> Result<
         }
         let vmi = objects::get(cluster, &objects::VMI.named(namespace, &flags.vm)).await?;
         let config = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
-        let config = objects::find(cluster, config).await?.unwrap_or_default();
+        let config = objects::find_if_served(cluster, config)
+            .await?
+            .unwrap_or_default();
         let claim = claim(
             flags,
             name,

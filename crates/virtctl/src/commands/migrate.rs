@@ -6,8 +6,10 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use kubevirt_api::subresource_bodies::{EvacuateCancelOptions, MigrateOptions};
 use serde_json::Value;
+use tokio::time::MissedTickBehavior;
 
 use crate::{
+    away::Away,
     cli::{DryRun, ObjectOutput},
     commands::power::{dry_run_note, dry_run_values},
     connect::Cluster,
@@ -123,10 +125,22 @@ async fn watch(cluster: &Cluster, printer: Printer, flags: &Migrate) -> Result<(
     let mut shown = String::new();
     let mut uid = None;
     let mut has_bar = false;
+    let mut away = Away::default();
     let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let all = objects::list(cluster, &path).await?;
+        let all = match objects::list(cluster, &path).await {
+            Ok(all) => all,
+            Err(error) => {
+                if std::mem::take(&mut has_bar) {
+                    printer.end_of_progress();
+                }
+                away.pause(printer, error).await?;
+                continue;
+            }
+        };
+        away.is_over(printer);
         let Some(migration) = followed(&all, uid.as_deref()) else {
             bail!("the migration of VM {vm} was cancelled");
         };

@@ -75,7 +75,7 @@ pub(crate) async fn add(cluster: &Cluster, printer: Printer, flags: &AddVolume) 
     let disk = disk(flags)?;
     let namespace = &cluster.namespace;
     let found = async |kind: objects::Kind| {
-        let found = objects::find(cluster, &kind.named(namespace, volume)).await?;
+        let found = objects::find_if_served(cluster, &kind.named(namespace, volume)).await?;
         anyhow::Ok(found.is_some())
     };
     let source = if found(objects::DATA_VOLUME).await? {

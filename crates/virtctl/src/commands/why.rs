@@ -9,6 +9,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use observation::{Target, observe};
 
 use crate::{
+    away::Away,
     changes::Changes,
     cli::{Kind, Output, Why},
     connect::Cluster,
@@ -61,8 +62,19 @@ pub(crate) async fn why(cluster: &Cluster, printer: Printer, arguments: &Why) ->
 async fn watch(cluster: &Cluster, printer: Printer, question: Question<'_>) -> Result<ExitCode> {
     let mut changes = Changes::of(cluster, question.name);
     let mut before = String::new();
+    let mut away = Away::default();
     loop {
-        let Some(found) = ask(cluster, question.name).await? else {
+        let found = match ask(cluster, question.name).await {
+            Ok(found) => found,
+            // The first answer is needed at once.
+            Err(error) if before.is_empty() => return Err(error),
+            Err(error) => {
+                away.pause(printer, error).await?;
+                continue;
+            }
+        };
+        away.is_over(printer);
+        let Some(found) = found else {
             let name = question.name;
             if before.is_empty() {
                 bail!(missing(cluster, name));

@@ -1,5 +1,6 @@
 // The part of the address after `#` chooses the view.
 
+import { OBJECTS } from "./objects.js";
 import { console_ } from "./views/console.js";
 import { copies } from "./views/copies.js";
 import { create } from "./views/create.js";
@@ -11,7 +12,9 @@ import { networks } from "./views/networks.js";
 import { screen } from "./views/screen.js";
 import { images } from "./views/upload.js";
 
-const NAME = "([a-z0-9.-]+)";
+const NAME = "[a-z0-9.-]+";
+const PLACE = `(?<namespace>${NAME})/(?<name>${NAME})`;
+const KIND = `(?<kind>${Object.keys(OBJECTS).join("|")})`;
 
 const ROUTES = [
   { pattern: /^$/, view: list, nav: "list", title: () => "Virtual machines" },
@@ -19,11 +22,12 @@ const ROUTES = [
   { pattern: /^images$/, view: images, nav: "images", title: () => "Images" },
   { pattern: /^networks$/, view: networks, nav: "networks", title: () => "Networks" },
   { pattern: /^exports$/, view: exports_, nav: "exports", title: () => "Exports" },
-  { pattern: new RegExp(`^vm/${NAME}/${NAME}$`), view: detail, title: ({ name }) => name },
-  { pattern: new RegExp(`^edit/${NAME}/${NAME}$`), view: edit, title: ({ name }) => `Edit ${name}` },
-  { pattern: new RegExp(`^copies/${NAME}/${NAME}$`), view: copies, title: ({ name }) => `${name}: snapshots` },
-  { pattern: new RegExp(`^console/${NAME}/${NAME}$`), view: console_, title: ({ name }) => `${name}: console` },
-  { pattern: new RegExp(`^screen/${NAME}/${NAME}$`), view: screen, title: ({ name }) => `${name}: screen` },
+  { pattern: new RegExp(`^vm/${PLACE}$`), view: detail, title: ({ name }) => name },
+  { pattern: new RegExp(`^edit/${PLACE}$`), view: edit, title: ({ name }) => `Edit ${name}` },
+  { pattern: new RegExp(`^object/${KIND}/${PLACE}$`), view: edit, title: ({ name }) => `${name}: YAML` },
+  { pattern: new RegExp(`^copies/${PLACE}$`), view: copies, title: ({ name }) => `${name}: snapshots` },
+  { pattern: new RegExp(`^console/${PLACE}$`), view: console_, title: ({ name }) => `${name}: console` },
+  { pattern: new RegExp(`^screen/${PLACE}$`), view: screen, title: ({ name }) => `${name}: screen` },
 ];
 
 let leave = () => {};
@@ -35,14 +39,14 @@ export function show(main) {
   if (location.hash === "#main") return;
   leave();
   const route = ROUTES.find(({ pattern }) => pattern.test(address)) ?? ROUTES[0];
-  const [, namespace, name] = address.match(route.pattern) ?? [];
+  const place = { ...address.match(route.pattern)?.groups };
   for (const link of document.querySelectorAll("[data-nav]")) {
     if (link.dataset.nav === route.nav) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = `${route.title({ name })} – Ferrovirt`;
+  document.title = `${route.title(place)} – Ferrovirt`;
   main.replaceChildren();
-  leave = route.view(main, { namespace, name }) ?? (() => {});
+  leave = route.view(main, place) ?? (() => {});
   main.focus({ preventScroll: true });
 }
 

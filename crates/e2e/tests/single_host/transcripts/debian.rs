@@ -91,18 +91,28 @@ async fn calls_by_ssh(desk: &Desk, shell: &mut Transcripts<'_, Host>) {
     }
 
     std::fs::write(desk.path("sent"), "a line of text\n").expect("write a file");
+    let deep = desk.path("tree").join("deep");
+    std::fs::create_dir_all(&deep).expect("make directories");
+    std::fs::write(deep.join("file"), "deep inside\n").expect("write a file");
+    let (tree, copy) = (desk.path("tree"), desk.path("copy"));
+    let (tree, copy) = (tree.display().to_string(), copy.display().to_string());
     let (sent, back) = (desk.path("sent"), desk.path("received"));
     let (sent, back) = (sent.display().to_string(), back.display().to_string());
     let remote = "debian@vm/debian:/tmp/transcript";
     for (from, to, more) in [
         (sent.as_str(), remote, "--preserve"),
         (remote, back.as_str(), "--local-ssh=true"),
+        (tree.as_str(), "debian@vm/debian:/tmp/tree", "--recursive"),
+        ("debian@vm/debian:/tmp/tree", copy.as_str(), "-r"),
     ] {
         let words = ["scp", from, to, more];
         shell.call_words(&[&words[..], &strict].concat()).await;
     }
     let received = std::fs::read_to_string(desk.path("received")).expect("read the copy");
     assert_eq!(received, "a line of text\n");
+    let copied = desk.path("copy").join("deep").join("file");
+    let copied = std::fs::read_to_string(copied).expect("read the copy of the directory");
+    assert_eq!(copied, "deep inside\n");
     shell.call("scp a b").await;
     // What these print depends on the version of the client. The file of the first copy stays.
     let absent = ["scp", "debian@vm/debian:/tmp/none", back.as_str()];

@@ -246,15 +246,57 @@ async fn calls_that_move(desk: &mut Desk<'_>) {
         "evacuate-cancel vm tiny",
         "evacuate-cancel node none",
         "migrate tiny --dry-run",
-        "migrate tiny",
     ])
     .await;
+    calls_that_cancel(desk).await;
+    wait_vmi(test, "able to move again", may_move).await;
+    desk.call_all(&["migrate tiny"]).await;
     let has_moved = |vmi: &Value| {
-        let active = vmi["status"]["activePods"].as_object();
-        vmi["status"]["migrationState"]["completed"] == true
-            && active.is_some_and(|active| active.len() == 1)
+        let state = &vmi["status"]["migrationState"];
+        state["completed"] == true && state["failed"] != true && has_one_pod(vmi)
     };
     wait_vmi(test, "in its new pod", has_moved).await;
+}
+
+fn has_one_pod(vmi: &Value) -> bool {
+    let active = vmi["status"]["activePods"].as_object();
+    active.is_some_and(|active| active.len() == 1)
+}
+
+/// The memory of the guest takes longer than the cancellation: a policy lets a MiB of it pass in a second.
+async fn calls_that_cancel(desk: &mut Desk<'_>) {
+    let test = desk.test;
+    let policy = format!("{}-tiny", test.namespace);
+    test.apply_object(&serde_json::json!({
+        "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
+        "metadata": {"name": policy},
+        "spec": {
+            "bandwidthPerMigration": "1Mi",
+            "completionTimeoutPerGiB": 100_000,
+            "selectors": {
+                "namespaceSelector": {"kubernetes.io/metadata.name": test.namespace},
+                "virtualMachineInstanceSelector": {"kubevirt.io/vm": "tiny"},
+            },
+        },
+    }))
+    .await;
+    desk.call_all(&[
+        "migrate tiny",
+        "migrate-cancel tiny --dry-run",
+        "migrate-cancel tiny",
+    ])
+    .await;
+    let is_over = async {
+        let list = ["get", "virtualmachineinstancemigrations", "--output=name"];
+        while !test.kubectl(&list).await.success().trim().is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let is_over = tokio::time::timeout(Duration::from_mins(5), is_over).await;
+    is_over.expect("the migration is cancelled");
+    wait_vmi(test, "in its own pod", has_one_pod).await;
+    let delete = ["delete", "migrationpolicy", &policy];
+    test.kubectl(&delete).await.success();
 }
 
 async fn calls_about_volumes(desk: &mut Desk<'_>) {

@@ -17,13 +17,13 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use cluster_view::Subject;
 use error_chain::error_chain;
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kubevirt_api::{annotations::COPY_PERMITTED, data_volume_status::DataVolume};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use self::rights::Subject;
 use super::{read, respond, send};
 use crate::{refusal::Refusal, settings::Shared};
 
@@ -108,10 +108,10 @@ async fn checked(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
     }
     let own = request["namespace"].as_str().unwrap_or_default();
     let user = UserInfo::deserialize(&request["userInfo"]).map_err(|error| malformed(&error))?;
-    let name = user.username.clone().unwrap_or_default();
     let subject = Subject::user(user);
+    let name = subject.name();
     for namespace in source::namespaces(own, &new.spec, permitted(&new)) {
-        if !rights::may_copy(&shared.client, &subject, &namespace).await? {
+        if !subject.may_copy(&shared.client, &namespace).await? {
             let message = format!(
                 "user {name:?} must not copy disks from namespace {namespace:?}: ask an administrator there \
                  for the right to create datavolumes/source of API group {}; the ClusterRole edit has it",

@@ -1,106 +1,14 @@
-//! Whether a user or a service account may copy disks of a namespace.
+//! Whether the service account of a VM may copy disks of a namespace.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::{
-    authentication::v1::UserInfo,
-    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
-};
-use kube::{Api, Client, api::PostParams};
+use apimachinery::names::is_subdomain;
+use cluster_view::{DEFAULT_ACCOUNT, Subject};
+use kube::{Api, Client};
 use kubevirt_api::{VirtualMachine, data_volume_status::DataVolume};
 use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::source;
 use crate::refusal::Refusal;
-
-/// Group, resource and subresource that a user or a service account may create.
-type Right = (&'static str, &'static str, &'static str);
-
-const COPY: Right = (DataVolume::GROUP, DataVolume::PLURAL, "source");
-/// Together they read all claims and snapshots.
-const READ: [Right; 2] = [("", "pods", ""), ("", "persistentvolumeclaims", "")];
-/// The account of guests without one.
-const DEFAULT_ACCOUNT: &str = "default";
-
-/// Who wants to copy.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Subject {
-    user: Option<String>,
-    groups: Option<Vec<String>>,
-    uid: Option<String>,
-    extra: Option<BTreeMap<String, Vec<String>>>,
-}
-
-impl Subject {
-    pub(super) fn user(user: UserInfo) -> Self {
-        Self {
-            user: user.username,
-            groups: user.groups,
-            uid: user.uid,
-            extra: user.extra,
-        }
-    }
-
-    fn account(namespace: &str, name: &str) -> Self {
-        Self {
-            user: Some(format!("system:serviceaccount:{namespace}:{name}")),
-            groups: Some(vec![
-                "system:serviceaccounts".to_owned(),
-                format!("system:serviceaccounts:{namespace}"),
-                "system:authenticated".to_owned(),
-            ]),
-            ..Self::default()
-        }
-    }
-}
-
-/// With the right to copy, or with those to read all that is copied.
-pub(super) async fn may_copy(
-    client: &Client,
-    subject: &Subject,
-    namespace: &str,
-) -> Result<bool, kube::Error> {
-    if may_create(client, subject, namespace, COPY).await? {
-        return Ok(true);
-    }
-    for right in READ {
-        if !may_create(client, subject, namespace, right).await? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-async fn may_create(
-    client: &Client,
-    subject: &Subject,
-    namespace: &str,
-    (group, resource, part): Right,
-) -> Result<bool, kube::Error> {
-    let spec = SubjectAccessReviewSpec {
-        user: subject.user.clone(),
-        groups: subject.groups.clone(),
-        uid: subject.uid.clone(),
-        extra: subject.extra.clone(),
-        resource_attributes: Some(ResourceAttributes {
-            group: Some(group.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            resource: Some(resource.to_owned()),
-            subresource: Some(part.to_owned()).filter(|part| !part.is_empty()),
-            verb: Some("create".to_owned()),
-            ..ResourceAttributes::default()
-        }),
-        ..SubjectAccessReviewSpec::default()
-    };
-    let access = SubjectAccessReview {
-        spec,
-        ..SubjectAccessReview::default()
-    };
-    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    let reviewed = reviews.create(&PostParams::default(), &access).await?;
-    Ok(reviewed.status.is_some_and(|status| status.allowed))
-}
 
 /// The message about a data volume template of a VM that its service account must not copy; `None` if there is none.
 ///
@@ -137,14 +45,14 @@ pub(in crate::webhooks) async fn missing(
         let metadata = template.metadata.as_ref();
         let name = metadata.and_then(|metadata| metadata.name.as_deref());
         let made: Api<DataVolume> = Api::namespaced(client.clone(), own);
-        if let Some(name) = name.filter(|name| source::is_name(name))
+        if let Some(name) = name.filter(|name| is_subdomain(name))
             && made.get_opt(name).await?.is_some()
         {
             continue;
         }
         for namespace in copied.namespaces.iter().filter(|one| *one != own) {
-            if !may_copy(client, &subject, namespace).await? {
-                let account = subject.user.as_deref().unwrap_or_default();
+            if !subject.may_copy(client, namespace).await? {
+                let account = subject.name();
                 return Ok(Some(format!(
                     "spec.dataVolumeTemplates[{index}]: account {account:?} must not copy disks from namespace \
                      {namespace:?}: allow it to create datavolumes/source of API group {} there",

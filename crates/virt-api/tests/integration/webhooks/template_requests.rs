@@ -9,7 +9,16 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// Lets user `ann` create these resources.
 async fn permit(environment: &Environment, name: &str, group: &str, resource: &str) {
-    let metadata = json!({ "name": name, "namespace": NAMESPACE });
+    permit_in(NAMESPACE, environment, name, (group, resource)).await;
+}
+
+async fn permit_in(
+    namespace: &str,
+    environment: &Environment,
+    name: &str,
+    (group, resource): (&str, &str),
+) {
+    let metadata = json!({ "name": name, "namespace": namespace });
     let rules = json!([{ "apiGroups": [group], "resources": [resource], "verbs": ["create"] }]);
     let role = json!({ "apiVersion": RBAC, "kind": "Role", "metadata": metadata, "rules": rules });
     environment.create(&role).await.unwrap();
@@ -58,6 +67,23 @@ async fn request_for_a_template_needs_the_rights_to_what_it_makes() {
         );
         permit(&environment, resource, group, resource).await;
     }
+    create().await.unwrap();
+    // A VM of another namespace.
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "images" } });
+    environment.create(&namespace).await.unwrap();
+    let mut elsewhere = typed.clone();
+    elsewhere.metadata.name = Some("elsewhere".to_owned());
+    elsewhere.data["spec"]["virtualMachineRef"]["namespace"] = "images".into();
+    let create = async || of_ann.create(&PostParams::default(), &elsewhere).await;
+    let (code, message, _) = refused(create().await);
+    assert_eq!(code, 403, "{message}");
+    assert!(
+        message.contains("virtualmachinetemplaterequests/source") && message.contains("\"images\""),
+        "{message}"
+    );
+    let source = (group, "virtualmachinetemplaterequests/source");
+    permit_in("images", &environment, "source", source).await;
     create().await.unwrap();
     // The installation may.
     let mut other = request;

@@ -69,11 +69,12 @@ impl Controller {
             Err(error) => return Err(DataVolumeError::OpenSource(error)),
         };
         failpoints::after("virt-controller/data-volume/create-export");
+        let export_uid = made.metadata.uid;
         let owner = json!({
             "apiVersion": VirtualMachineExport::API_VERSION,
             "kind": VirtualMachineExport::KIND,
             "name": at.name,
-            "uid": made.metadata.uid,
+            "uid": export_uid,
             "controller": true,
             "blockOwnerDeletion": true,
         });
@@ -101,7 +102,11 @@ impl Controller {
             let claims = self.api::<PersistentVolumeClaim>(&at);
             create(&claims, MANAGER, &at, &body).await.map_err(open)?;
         }
-        let body = json!({"metadata": {"annotations": {annotations::COPY_COMPLETE: "true"}}});
+        // Another export of the name, which was made meanwhile, has other Secrets: a UID cannot be changed.
+        let body = json!({"metadata": {
+            "uid": export_uid,
+            "annotations": {annotations::COPY_COMPLETE: "true"},
+        }});
         let marked = merge(&exports, MANAGER, &at, &body).await;
         marked.map(drop).map_err(open)
     }

@@ -1,5 +1,7 @@
 //! Checks that the service account of a VM may copy from another namespace.
 
+use apimachinery::names::is_subdomain;
+use cluster_view::{DEFAULT_ACCOUNT, Subject};
 use kube::api::Api;
 use kubevirt_api::data_source::{DataSource, DataSourceSource};
 use reconcile::Key;
@@ -7,8 +9,6 @@ use serde_json::Value;
 
 use super::DataVolumeError;
 use crate::data_source::Target;
-use crate::names::is_name;
-use crate::permission::{self, Account, DEFAULT_ACCOUNT};
 use crate::vm::Controller;
 use crate::vm::view::Vm;
 
@@ -35,19 +35,16 @@ impl Controller {
         let Some(source) = source else {
             return Ok(None);
         };
-        let account = Account {
-            namespace: own,
-            name: account(vm),
-        };
+        let account = Subject::account(own, account(vm));
         for namespace in source.namespaces.iter().filter(|one| *one != own) {
-            let allowed = permission::may_copy(&self.client, account, namespace).await;
+            let allowed = account.may_copy(&self.client, namespace).await;
             let allowed = allowed.map_err(|source| DataVolumeError::Source {
                 name: name.to_owned(),
                 source: Box::new(source),
             })?;
             if !allowed {
                 return Err(DataVolumeError::Unauthorized {
-                    account: account.user(),
+                    account: account.name().to_owned(),
                     namespace: namespace.clone(),
                 });
             }
@@ -116,7 +113,7 @@ impl Controller {
     }
 
     async fn data_source(&self, name: &str, at: &Key) -> Result<DataSourceSource, DataVolumeError> {
-        if !is_name(&at.namespace) || !is_name(&at.name) {
+        if !is_subdomain(&at.namespace) || !is_subdomain(&at.name) {
             return Err(DataVolumeError::NoSource {
                 name: name.to_owned(),
                 wanted: at.clone(),

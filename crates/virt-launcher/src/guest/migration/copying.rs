@@ -113,8 +113,8 @@ impl Copying {
         }
     }
 
-    /// Has the other launcher start a QEMU that waits for the guest; once more and in the plainest way if it refuses
-    /// an option of the copy, or does not know it.
+    /// Has the other launcher start a QEMU that waits for the guest. It may have refused an option of the copy, or not
+    /// know it, so it is asked once more in the plainest way; what else it refuses, such as a disk, it refuses again.
     async fn agree(&mut self, peer: &mut Peer, plan: &MigrationPlan) -> Result<Cookie, CopyError> {
         let is_parallel = self.migration.parameters.parallel.is_some();
         match self.prepare(peer, plan).await {
@@ -122,15 +122,11 @@ impl Copying {
                 tracing::info!("the other launcher knows one connection for the memory only");
             }
             Err(error) if (is_parallel || self.migration.flags.post_copy) && error.is_refusal() => {
-                let error = error_chain(&error);
-                if is_parallel {
-                    tracing::warn!(error, "the guest is copied through a single connection");
-                } else {
-                    tracing::warn!(
-                        error,
-                        "the guest is copied such that it cannot be switched to post-copy"
-                    );
-                }
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "the other launcher refuses the guest; asking once more for a copy through a single connection \
+                     and without post-copy"
+                );
             }
             prepared => return Ok(prepared?.0),
         }

@@ -50,10 +50,14 @@ pub(super) async fn list(cluster: &Cluster, printer: Printer, flags: &List) -> R
     let by_tracker =
         |one: &Value| text(one, "/spec/source/kind") == Some("VirtualMachineBackupTracker");
     let trackers = if backups.iter().any(by_tracker) {
-        objects::list(cluster, &path(objects::BACKUP_TRACKER)).await?
+        objects::list_if_permitted(cluster, &path(objects::BACKUP_TRACKER)).await?
     } else {
-        Vec::new()
+        Ok(Vec::new())
     };
+    let trackers = trackers.unwrap_or_else(|denied| {
+        printer.warn(&untracked(flags, &denied));
+        Vec::new()
+    });
     let mut rows = rows(&backups, &trackers);
     if let Some(vm) = &flags.vm {
         rows.retain(|row| row.vm.as_ref() == Some(vm));
@@ -72,6 +76,15 @@ pub(super) async fn list(cluster: &Cluster, printer: Printer, flags: &List) -> R
             Ok(())
         }
     }
+}
+
+/// What is missing without the trackers.
+fn untracked(flags: &List, denied: &str) -> String {
+    let missing = match &flags.vm {
+        Some(vm) => format!("the backups of VM {vm} that a tracker made are not shown"),
+        None => "the VMs of trackers are not shown".to_owned(),
+    };
+    format!("{missing}: {denied}")
 }
 
 /// The oldest first.

@@ -107,7 +107,9 @@ async fn proxy(cluster: &Cluster, flags: &ImageUpload) -> Result<Proxy> {
         });
     }
     let path = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
-    let config = objects::find(cluster, path).await?.unwrap_or_default();
+    let config = objects::find_if_served(cluster, path)
+        .await?
+        .unwrap_or_default();
     let given = |pointer: &str| text(&config, pointer).filter(|text| !text.is_empty());
     let missing = "find the upload proxy: CDI's configuration names none: give its address with \
                    --uploadproxy-url";
@@ -177,7 +179,7 @@ async fn token(cluster: &Cluster, claim: &str) -> Result<String> {
 }
 
 async fn require_data_sources(cluster: &Cluster) -> Result<()> {
-    let group = objects::find(cluster, "/apis/cdi.kubevirt.io/v1beta1").await?;
+    let group = objects::find_if_served(cluster, "/apis/cdi.kubevirt.io/v1beta1").await?;
     let group = group.unwrap_or_default();
     let mut kinds = group["resources"].as_array().into_iter().flatten();
     if kinds.any(|one| one["name"] == "datasources") {

@@ -7,12 +7,14 @@ import { age } from "./age.js";
 import { deleteButton } from "./delete.js";
 import { listing } from "./listing.js";
 import { badge } from "./status.js";
+import { yamlLink } from "./yaml.js";
 
 export function migrations({ namespace, name }, state) {
   const objects = ofGuest(name, state.objects);
   const columns = ["State", "Memory", "Nodes", { name: "Age", optional: true }, { name: "Why", optional: true }, "Actions"];
   const row = (one) => [badge(phaseOf(one)), progress(one), way(one), age(one.metadata.creationTimestamp), failureOf(one),
-    !isOver(one) && !one.metadata.deletionTimestamp && cancelButton(namespace, one)];
+    element("div", { class: "group" }, yamlLink("migration", namespace, one),
+      !isOver(one) && !one.metadata.deletionTimestamp && cancelButton(namespace, one))];
   const what = `migrations in namespace ${namespace}`;
   return listing({ label: "Migrations", what, columns, row, empty: "No migrations." }, { ...state, objects });
 }

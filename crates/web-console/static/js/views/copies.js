@@ -11,6 +11,7 @@ import { exportButton } from "../parts/exporting.js";
 import { guard } from "../parts/guard.js";
 import { byAge, listing } from "../parts/listing.js";
 import { notify } from "../parts/notice.js";
+import { yamlLink } from "../parts/yaml.js";
 
 const WATCHED = [["snapshots", KINDS.snapshot], ["restores", KINDS.restore], ["clones", KINDS.clone]];
 
@@ -32,10 +33,11 @@ export function copies(main, { namespace, name }) {
         age(one.status?.creationTime ?? one.metadata.creationTimestamp), snapshotButtons(actions, one)], "No snapshots yet.");
     part("restores", "Restores", ["Name", { name: "Snapshot", optional: true }, "State", "Age", "Actions"],
       (one) => [one.metadata.name, one.spec.virtualMachineSnapshotName, stateOf(one), age(one.metadata.creationTimestamp),
-        removeButton(actions, KINDS.restore, one, "If it is complete, the VM stays as it is.")], "No restores.");
+        withYaml("restore", actions, one, removeButton(actions, KINDS.restore, one, "If it is complete, the VM stays as it is."))],
+      "No restores.");
     part("clones", "Clones", ["Clone", "State", "Age", "Actions"],
       (one) => [targetLink(namespace, one), stateOf(one), age(one.metadata.creationTimestamp),
-        removeButton(actions, KINDS.clone, one, "A VM whose disks are complete stays.")],
+        withYaml("clone", actions, one, removeButton(actions, KINDS.clone, one, "A VM whose disks are complete stays."))],
       "No clones.");
   }
 
@@ -79,6 +81,10 @@ function cloneButton(actions, from) {
   return button(actions, KINDS.clone, "create", "Clone", `Clone ${from ?? vm}`, click);
 }
 
+function withYaml(kind, { namespace }, one, ...buttons) {
+  return element("div", { class: "group" }, yamlLink(kind, namespace, one), buttons);
+}
+
 function snapshotButtons(actions, { metadata: { name: from } }) {
   const { namespace, vm } = actions;
   const click = async () => {
@@ -89,7 +95,7 @@ function snapshotButtons(actions, { metadata: { name: from } }) {
   const one = { metadata: { name: from } };
   return element("div", { class: "group" },
     button(actions, KINDS.restore, "create", "Restore", `Restore ${from}`, click), cloneButton(actions, from),
-    exportButton(namespace, { source: "snapshot", of: from }),
+    exportButton(namespace, { source: "snapshot", of: from }), yamlLink("snapshot", namespace, one),
     removeButton(actions, KINDS.snapshot, one, "Its copies of the disks are deleted."));
 }
 

@@ -1,14 +1,15 @@
-// Changes the object of a VM as YAML. The server checks it; its errors have their lines.
+// Shows an object as YAML, and changes it. The server checks it; its errors have their lines.
 
-import { call, collection, VMS } from "../api.js";
+import { call } from "../api.js";
 import { faults, lineOf } from "../create/place.js";
 import { sourceField } from "../create/source.js";
 import { yaml } from "../create/yaml.js";
 import { element, fill } from "../dom.js";
+import { OBJECTS } from "../objects.js";
 import { guard } from "../parts/guard.js";
 import { notify } from "../parts/notice.js";
 
-const CONFLICT = "The VM was changed meanwhile. Read it again and repeat your change; what is typed here is lost then.";
+const CONFLICT = "It was changed meanwhile. Read it again and repeat your change; what is typed here is lost then.";
 
 /// What a user may change, without the status and the bookkeeping of the server.
 export function editable({ status, metadata: { managedFields, ...metadata }, ...rest }) {
@@ -24,13 +25,16 @@ export function isSame(one, other) {
   return shown(one) === shown(other);
 }
 
-export function edit(main, { namespace, name }) {
-  const path = `${collection(VMS, namespace)}/${name}`;
-  const source = sourceField("VirtualMachine");
+/// `kind` is a key of `OBJECTS`.
+export function edit(main, { kind = "vm", namespace, name }) {
+  const { kind: label, group, resource, path: pathOf, home, saved = "" } = OBJECTS[kind];
+  const path = `${pathOf(namespace)}/${name}`;
+  const source = sourceField(label);
   const problems = element("ul", { id: "problems", class: "error", role: "alert" });
   const save = element("button", { class: "main", id: "save", disabled: true }, "Save");
   const check = element("button", { type: "button", id: "check", disabled: true, on: { click: () => submit({ dryRun: true }) } }, "Check");
   const again = element("button", { type: "button", id: "again", hidden: true, on: { click: read } }, "Read again");
+  const back = element("a", { class: "button", href: kind === "vm" ? `#/vm/${namespace}/${name}` : "#/" }, "Back");
   let opened;
 
   function clear() {
@@ -45,9 +49,10 @@ export function edit(main, { namespace, name }) {
     try {
       opened = await call("GET", path);
       source.area.value = yaml(editable(opened));
+      back.setAttribute("href", home(opened));
       check.disabled = false;
       save.disabled = false;
-      for (const one of [save, check]) guard(one, { group: "kubevirt.io", resource: VMS, verb: "update", namespace, name });
+      for (const one of [save, check]) guard(one, { group, resource, verb: "update", namespace, name });
     } catch (error) {
       show(error);
     } finally {
@@ -83,8 +88,8 @@ export function edit(main, { namespace, name }) {
     try {
       await put({ fieldValidation: "Strict", ...(dryRun && { dryRun: "All" }) });
       if (dryRun) return notify("The server accepts this change.");
-      notify(`${namespace}/${name} is saved. A guest that runs gets some changes at its next start.`);
-      location.hash = `#/vm/${namespace}/${name}`;
+      notify(`${namespace}/${name} is saved.${saved}`);
+      location.hash = home(opened);
     } catch (error) {
       show(error);
     }
@@ -100,8 +105,7 @@ export function edit(main, { namespace, name }) {
 
   const onSubmit = (event) => (event.preventDefault(), submit({ dryRun: false }));
   fill(main,
-    element("div", { class: "bar" }, element("h1", { class: "grow" }, `Edit ${name}`),
-      element("a", { class: "button", href: `#/vm/${namespace}/${name}` }, "Back")),
+    element("div", { class: "bar" }, element("h1", { class: "grow" }, kind === "vm" ? `Edit ${name}` : `${label} ${name}`), back),
     element("form", { class: "card", novalidate: true, on: { submit: onSubmit } }, source.part, problems,
       element("div", { class: "group" }, save, check, again)));
   read().then(() => source.area.focus());

@@ -9,6 +9,7 @@ import { exportButton, linksButton } from "../parts/exporting.js";
 import { byAge, listing } from "../parts/listing.js";
 import { scope } from "../parts/scope.js";
 import { badge } from "../parts/status.js";
+import { yamlLink } from "../parts/yaml.js";
 
 /// How often the time that is left is drawn.
 const EVERY = 20_000;
@@ -25,7 +26,7 @@ export function exports_(main) {
     const row = (one) => {
       const { word, why } = stateOf(one);
       return [one.metadata.name, sourceOf(one), badge(word), left(one.status?.ttlExpirationTime, Date.now()), why,
-        element("div", { class: "group" }, linksButton(one), removeButton(namespace, one))];
+        element("div", { class: "group" }, linksButton(one), yamlLink("export", namespace, one), removeButton(namespace, one))];
     };
     const list = { label: "Exports", what: `exports in namespace ${namespace}`, columns, row, empty: "There is no export here yet." };
     refresh(body, listing(list, { ...state, objects: state.objects.toSorted(byAge) }));

@@ -6,6 +6,7 @@ import { definitionsOf, settingsOf } from "../networks.js";
 import { age } from "../parts/age.js";
 import { listing } from "../parts/listing.js";
 import { scope } from "../parts/scope.js";
+import { yamlLink } from "../parts/yaml.js";
 
 export function networks(main) {
   const place = scope(follow);
@@ -13,11 +14,11 @@ export function networks(main) {
   let state = { stop: () => {} };
 
   function draw() {
-    const columns = ["Name", "Type", "Settings", { name: "Age", optional: true }];
+    const columns = ["Name", "Type", "Settings", { name: "Age", optional: true }, "Actions"];
     const row = (one) => {
       const { type, settings, problem } = settingsOf(one);
       return [one.metadata.name, type, problem ? element("span", { class: "bad" }, problem) : settings,
-        age(one.metadata.creationTimestamp)];
+        age(one.metadata.creationTimestamp), yamlLink("network", place.current(), one)];
     };
     const what = `network attachment definitions in namespace ${place.current()}`;
     const empty = "There is no secondary network here; VMs have the network of pods.";

@@ -12,6 +12,7 @@ import { notify } from "../parts/notice.js";
 import { scope } from "../parts/scope.js";
 import { badge } from "../parts/status.js";
 import { size } from "../parts/usage.js";
+import { yamlLink } from "../parts/yaml.js";
 import { GROUP, nameFor, PLURAL, sizeFor, stateOf, upload, volumesOf } from "../upload.js";
 
 export function images(main) {
@@ -86,7 +87,7 @@ export function images(main) {
     const row = (one) => {
       const { word, why } = stateOf(one);
       return [one.metadata.name, badge(word), one.status?.progress, why, age(one.metadata.creationTimestamp),
-        removeButton(namespace, one)];
+        element("div", { class: "group" }, yamlLink("volume", namespace, one), removeButton(namespace, one))];
     };
     const list = { label: "Data volumes", what: `data volumes in namespace ${namespace}`, columns, row,
       empty: "There is no data volume here yet." };

@@ -84,3 +84,36 @@ async fn change_of_another_user_is_not_overwritten() {
     browser.check_log(&["409 (Conflict)"]).await;
     environment.api.stop.cancel();
 }
+
+#[tokio::test]
+async fn snapshot_is_shown_as_yaml_and_gets_a_label() {
+    let environment = Environment::start(user()).await;
+    environment.create(vm("tiny")).await;
+    let snapshot = json!({
+        "apiVersion": "snapshot.kubevirt.io/v1beta1", "kind": "VirtualMachineSnapshot",
+        "metadata": {"name": "before", "namespace": "default", "labels": {"team": "web"}},
+        "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "tiny"}},
+    });
+    environment.create(snapshot.clone()).await;
+    let browser = Browser::open(&environment.link()).await;
+    browser.view("#/copies/default/tiny").await;
+    browser.click("[aria-label='YAML of before']").await;
+    browser
+        .until_text("h1", "VirtualMachineSnapshot before")
+        .await;
+    replace(&browser, "team: web", "team: sales").await;
+    browser.click("#save").await;
+    browser
+        .until("location.hash === '#/copies/default/tiny'")
+        .await;
+    browser
+        .until_text("#notices", "default/before is saved")
+        .await;
+    let object = environment.object(&snapshot).await.unwrap();
+    assert_eq!(object.metadata.labels.unwrap()["team"], "sales");
+    // Another kind than those of the table leads to the list.
+    browser.view("#/object/secret/default/before").await;
+    browser.until_text("h1", "Virtual machines").await;
+    browser.check_log(&[]).await;
+    environment.api.stop.cancel();
+}
