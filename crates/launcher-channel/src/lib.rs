@@ -25,7 +25,7 @@ pub use agent::{
     AgentQuestion, AgentReport, AgentUser,
 };
 pub use backup::{
-    BACKUP_DRAFT, BACKUP_MANIFEST, BackupPlan, BackupReport, BackupStage, Lineage, MAX_INCREMENTS,
+    BACKUP_DRAFT, BACKUP_MANIFEST, BACKUP_SOCKET, BackupPlan, BackupReport, BackupStage, Lineage, MAX_INCREMENTS,
     Quiesce, backup_file, is_plain_name,
 };
 pub use backup_manifest::{

@@ -203,6 +203,9 @@ pub struct GuestState {
     /// A launcher of an earlier version closes the connection when it gets a request for a backup.
     #[serde(default)]
     pub takes_backups: bool,
+    /// A launcher of an earlier version would copy the disks instead of offering them.
+    #[serde(default)]
+    pub offers_disks: bool,
     /// The same for a request for interfaces.
     #[serde(default)]
     pub takes_interfaces: bool,
@@ -291,7 +294,7 @@ impl GuestState {
                     lineage.parent.iter_mut().for_each(cut);
                     lineage.note.iter_mut().for_each(cut);
                 }
-                BackupStage::Running { .. } | BackupStage::Cancelled => {}
+                BackupStage::Running { .. } | BackupStage::Offered | BackupStage::Cancelled => {}
             }
             if let Some(Quiesce::Failed(message) | Quiesce::Skipped(message)) = &mut backup.quiesce
             {
