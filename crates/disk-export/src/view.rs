@@ -234,6 +234,75 @@ mod tests {
         assert_eq!((page.page_size, page.is_part()), (Some(3), false));
     }
 
+    /// The server is that of QEMU itself.
+    #[test]
+    fn disk_of_qemu_is_read_with_its_map() {
+        let claim = tempfile::tempdir().unwrap();
+        let directory = claim.path().join("b-20261127-020000");
+        std::fs::create_dir(&directory).unwrap();
+        let mut disk = vec![0; 4 << 20];
+        disk[..65536].fill(b'a');
+        disk[1 << 20..(1 << 20) + 4096].fill(b'b');
+        let image = claim.path().join("disk.img");
+        let file = std::fs::File::create(&image).unwrap();
+        file.set_len(4 << 20).unwrap();
+        for (at, length) in [(0, 65536), (1 << 20, 4096)] {
+            let bytes = &disk[at..at + length];
+            let at = u64::try_from(at).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, bytes, at).unwrap();
+        }
+        let socket = directory.join(SOCKET);
+        let mut server = std::process::Command::new("qemu-nbd")
+            .args([
+                "--read-only",
+                "--format",
+                "raw",
+                "--persistent",
+                "--shared",
+                "2",
+            ])
+            .args(["--export-name", "root", "--socket"])
+            .args([&socket, &image])
+            .spawn()
+            .unwrap();
+        let views = Views::open(
+            claim.path(),
+            "b-20261127-020000".to_owned(),
+            ["root".to_owned(), "other".to_owned()],
+        )
+        .unwrap();
+        let deadline = std::time::Instant::now() + PATIENCE;
+        let mut view = loop {
+            match views.connect("root") {
+                Ok(view) => break view,
+                Err(error) => {
+                    assert!(std::time::Instant::now() < deadline, "{error}");
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        };
+        assert_eq!(view.size(), 4 << 20);
+        for (at, length) in [(0, 100_000), ((1 << 20) - 7, 5000), ((4 << 20) - 1, 1)] {
+            let mut buffer = vec![7; length];
+            view.read(u64::try_from(at).unwrap(), &mut buffer).unwrap();
+            assert!(buffer == disk[at..at + length], "{at} {length}");
+        }
+        let page = map(&mut view, 0..4 << 20, 2).unwrap();
+        let extents = page["extents"].as_array().unwrap();
+        assert_eq!(extents.len(), 2);
+        assert_eq!(
+            (&extents[0]["description"], &extents[1]["description"]),
+            (&json!("data"), &json!("hole,zero"))
+        );
+        assert_eq!(page["next_offset"], 1 << 20);
+        let missing = views.connect("other").unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        drop(view);
+        server.kill().unwrap();
+        server.wait().unwrap();
+        assert!(views.connect("root").is_err());
+    }
+
     #[test]
     fn page_joins_neighbours_and_ends_before_the_next_entry() {
         let mut page = Page::new(2);

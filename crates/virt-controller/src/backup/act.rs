@@ -11,9 +11,7 @@ use kubevirt_api::vmi::{UtilityVolume, UtilityVolumeType};
 use kubevirt_api::{annotations, finalizers};
 use model::backup_directory;
 use reasons::Reason;
-use reconcile::{
-    EventType, Key, WriteError, apply_reported, create, delete, merge, merge_status,
-};
+use reconcile::{EventType, Key, WriteError, apply_reported, create, delete, merge, merge_status};
 use serde_json::{Value, json};
 
 use super::observe::Observed;
@@ -269,8 +267,7 @@ pub(super) fn begin_patch(observed: &Observed) -> Value {
     // The checkpoint to build on, or that of the backup itself.
     let own = || backup_directory(observed.name(), &start);
     let is_tracked = observed.is_tracked() && !observed.is_pull();
-    let checkpoint = is_tracked
-        .then(|| observed.parent().map_or_else(own, str::to_owned));
+    let checkpoint = is_tracked.then(|| observed.parent().map_or_else(own, str::to_owned));
     let kept = is_tracked.then(|| observed.kept_checkpoints.join(","));
     let mode = observed.is_pull().then(|| BackupMode::Pull.as_str());
     let annotations = json!({

@@ -14,6 +14,8 @@ mod act;
 mod observe;
 mod plan;
 mod pull;
+#[cfg(test)]
+mod pull_tests;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -300,9 +300,9 @@ impl Controller {
             one.metadata.deletion_timestamp.is_none() && Some(&one.spec.source.name) == vm.as_ref()
         });
         let tracker = is_tracked(&backup).then(|| self.trackers.get(&source));
-        let export = self.exports.get(&named(
-            backup.metadata.name.as_deref().unwrap_or_default(),
-        ));
+        let export = self
+            .exports
+            .get(&named(backup.metadata.name.as_deref().unwrap_or_default()));
         let export = match export {
             None => Export::None,
             Some(export) if is_controlled(&export, &backup) => Export::Own(export),

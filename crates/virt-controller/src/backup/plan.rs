@@ -71,7 +71,8 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         };
     }
     if observed.is_pull() && pull::time_left(observed).is_none() {
-        let message = "its time was over before the disks were offered; set a longer spec.ttlDuration";
+        let message =
+            "its time was over before the disks were offered; set a longer spec.ttlDuration";
         return failed(Reason::Failed, message);
     }
     let mut plan = match ready(observed) {

@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kubevirt_api::export::{
-    ConditionType, ExportBackupEndpoint as Endpoint, VirtualMachineExport, VirtualMachineExportLink,
-    VirtualMachineExportPhase as Phase,
-};
 use kubevirt_api::backup::{BackupVolumeInfo, VirtualMachineBackup};
+use kubevirt_api::export::{
+    ConditionType, ExportBackupEndpoint as Endpoint, VirtualMachineExport,
+    VirtualMachineExportLink, VirtualMachineExportPhase as Phase,
+};
 use reasons::Reason;
 use serde_json::{Value, json};
 

@@ -1,0 +1,169 @@
+//! Exports of backups of mode `Pull`: the server reads the disks from QEMU, at a socket in the claim of the backup.
+
+use kube::Api;
+use kubevirt_api::backup::{BackupMode, VirtualMachineBackup};
+use kubevirt_api::export::VirtualMachineExport;
+use model::{backup_directory, backup_volume};
+use reconcile::Key;
+
+use super::observe::{Source, unreadable};
+use super::{Controller, ExportError};
+use crate::view::Guest;
+
+/// Disks that a guest offers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) claim: String,
+    /// In the claim.
+    pub(super) directory: String,
+    /// Where the guest runs: a socket cannot be reached from another node.
+    pub(super) node: String,
+    /// The volumes of its disks.
+    pub(super) volumes: Vec<String>,
+}
+
+impl Controller {
+    pub(super) async fn observe_backup(
+        &self,
+        key: &Key,
+        name: &str,
+        export: &VirtualMachineExport,
+    ) -> Result<Source, ExportError> {
+        let api = Api::<VirtualMachineBackup>::namespaced(self.client.clone(), &key.namespace);
+        let backup = api.get_opt(name).await;
+        let Some(backup) = backup.map_err(unreadable("the backup"))? else {
+            return Ok(Source::Missing);
+        };
+        let guests = self.guests.in_namespace(&key.namespace);
+        let mut offers = guests.iter().filter_map(|guest| offer(guest, &backup));
+        Ok(match refusal(&backup, export) {
+            Some(why) => Source::NotOffered(why),
+            None => match offers.next() {
+                Some(offer) => Source::Backup(offer),
+                None => Source::NotOffered(format!(
+                    "the disks of VirtualMachineBackup {name} are not offered"
+                )),
+            },
+        })
+    }
+}
+
+/// Why the export gets nothing of the backup.
+fn refusal(backup: &VirtualMachineBackup, export: &VirtualMachineExport) -> Option<String> {
+    let name = backup.metadata.name.as_deref().unwrap_or_default();
+    if backup.spec.mode != Some(BackupMode::Pull) {
+        return Some(format!(
+            "VirtualMachineBackup {name} has the mode Push: read its claim instead"
+        ));
+    }
+    let mut owners = export.metadata.owner_references.iter().flatten();
+    let is_own = owners.any(|owner| {
+        owner.controller == Some(true) && Some(&owner.uid) == backup.metadata.uid.as_ref()
+    });
+    (!is_own).then(|| {
+        format!("VirtualMachineBackup {name} has an export of its own, of the same name: use that")
+    })
+}
+
+/// What the guest offers for the backup, as virt-handler reports it.
+fn offer(guest: &Guest, backup: &VirtualMachineBackup) -> Option<Offer> {
+    let name = backup.metadata.name.as_deref()?;
+    let claim = backup.spec.pvc_name.as_deref()?;
+    let report = guest.status.backup.as_deref()?;
+    let volume = backup_volume(name);
+    let mut targets = guest.utility_volumes.iter();
+    let has_target = targets.any(|one| one.name == volume && one.claim_name == claim);
+    let is_offered = report.backup_name.as_deref() == Some(name)
+        && report.completed != Some(true)
+        && !report.volumes.is_empty();
+    if guest.is_final() || !has_target || !is_offered {
+        return None;
+    }
+    let volumes = report.volumes.iter();
+    Some(Offer {
+        claim: claim.to_owned(),
+        directory: backup_directory(name, report.start_timestamp.as_ref()?),
+        node: guest.status.node_name.clone()?,
+        volumes: volumes.map(|one| one.volume_name.clone()).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use kubevirt_api::VirtualMachineInstance;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn backup(changes: &Value) -> VirtualMachineBackup {
+        let mut whole = json!({
+            "metadata": {"name": "b", "namespace": "n", "uid": "u"},
+            "spec": {"mode": "Pull", "pvcName": "c", "tokenSecretRef": "t"},
+        });
+        json_patch::merge(&mut whole, changes);
+        serde_json::from_value(whole).unwrap()
+    }
+
+    fn found(changes: &Value) -> Option<Offer> {
+        let mut vmi = json!({
+            "metadata": {"name": "vm", "namespace": "n"},
+            "spec": {
+                "domain": {"devices": {}},
+                "utilityVolumes": [{"name": "b-backup-target-pvc", "claimName": "c", "type": "Backup"}],
+            },
+            "status": {"phase": "Running", "nodeName": "node", "changedBlockTracking": {
+                "state": "", "backupStatus": {
+                    "backupName": "b", "startTimestamp": "2026-11-27T02:00:00Z",
+                    "volumes": [{"volumeName": "root"}, {"volumeName": "data"}],
+                },
+            }},
+        });
+        json_patch::merge(&mut vmi, changes);
+        let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
+        offer(&Guest::from(vmi), &backup(&json!({})))
+    }
+
+    #[test]
+    fn offer_is_that_of_the_guest_with_the_claim() {
+        let expected = Offer {
+            claim: "c".to_owned(),
+            directory: "b-20261127-020000".to_owned(),
+            node: "node".to_owned(),
+            volumes: vec!["root".to_owned(), "data".to_owned()],
+        };
+        assert_eq!(found(&json!({})), Some(expected));
+        let report = |members: &Value| json!({"status": {"changedBlockTracking": {"backupStatus": members}}});
+        for changes in [
+            report(&json!({"volumes": null})),
+            report(&json!({"completed": true})),
+            report(&json!({"backupName": "other"})),
+            json!({"spec": {"utilityVolumes": null}}),
+            json!({"status": {"phase": "Failed"}}),
+            json!({"status": {"nodeName": null}}),
+        ] {
+            assert_eq!(found(&changes), None, "{changes}");
+        }
+    }
+
+    /// Another export would have another token, and outlive the offer.
+    #[test]
+    fn only_the_own_export_gets_the_disks() {
+        let export = |uid: &str, is_controller: bool| {
+            let owner = json!({
+                "apiVersion": "backup.kubevirt.io/v1alpha1", "kind": "VirtualMachineBackup",
+                "name": "b", "uid": uid, "controller": is_controller,
+            });
+            serde_json::from_value(json!({
+                "metadata": {"name": "b", "namespace": "n", "ownerReferences": [owner]},
+                "spec": {"source": {"kind": "VirtualMachineBackup", "name": "b"}},
+            }))
+            .unwrap()
+        };
+        let pull = backup(&json!({}));
+        assert_eq!(refusal(&pull, &export("u", true)), None);
+        assert!(refusal(&pull, &export("other", true)).is_some());
+        assert!(refusal(&pull, &export("u", false)).is_some());
+        let push = backup(&json!({"spec": {"mode": "Push"}}));
+        assert!(refusal(&push, &export("u", true)).is_some());
+    }
+}
