@@ -9,7 +9,7 @@ use launcher_channel::{BACKUP_SOCKET, BackupPlan, BackupStage, DomainState, Repl
 
 use crate::backups::{DISKS, back_up, cancel, files, path, plan, source};
 use crate::bundle::{self, Bundle};
-use crate::failpoints::call;
+use crate::failpoints::{armed_pod, call};
 use crate::increments::start;
 use crate::{pod, single};
 
@@ -54,14 +54,17 @@ fn read(directory: &Path, disk: &str) -> Option<Vec<u8>> {
     status.success().then(|| fs::read(out.path()).unwrap())
 }
 
-/// The disks of the moment are read after they have changed, and until the offer is cancelled.
+/// The disks of the moment are read after they have changed, and until the offer is cancelled. The launcher is killed
+/// when QEMU offers them, and nobody knows it yet: the next one offers them anew.
 #[tokio::test]
 async fn client_reads_the_disks_of_one_moment() {
-    let pod = pod();
+    let (pod, armed) = armed_pod("virt-launcher/offer/", 1);
     let monitor = start(&pod).await;
     let before = DISKS.map(|disk| fs::read(source(&pod, disk)).unwrap());
     let plan = offered("view");
     offer(&pod, &plan).await;
+    let unreached = fs::read_to_string(&armed).unwrap();
+    assert_eq!(unreached, "", "failpoints that were not reached");
     let directory = path(&pod, &plan);
     for disk in DISKS {
         monitor.fill(disk, 0x77, 1 << 20, 3 << 20).await;
