@@ -1,5 +1,6 @@
 //! Exports of backups of mode `Pull`: the server reads the disks from QEMU, at a socket in the claim of the backup.
 
+use k8s_openapi::api::core::v1::Toleration;
 use kube::Api;
 use kubevirt_api::backup::{BackupMode, VirtualMachineBackup};
 use kubevirt_api::export::VirtualMachineExport;
@@ -11,13 +12,15 @@ use super::{Controller, ExportError};
 use crate::view::Guest;
 
 /// Disks that a guest offers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Offer {
     pub(super) claim: String,
     /// In the claim.
     pub(super) directory: String,
     /// Where the guest runs: a socket cannot be reached from another node.
     pub(super) node: String,
+    /// Of the guest, whose node the pod has to run on.
+    pub(super) tolerations: Vec<Toleration>,
     /// The volumes of its disks.
     pub(super) volumes: Vec<String>,
 }
@@ -84,6 +87,7 @@ fn offer(guest: &Guest, backup: &VirtualMachineBackup) -> Option<Offer> {
         claim: claim.to_owned(),
         directory: backup_directory(name, report.start_timestamp.as_ref()?),
         node: guest.status.node_name.clone()?,
+        tolerations: guest.tolerations.clone(),
         volumes: volumes.map(|one| one.volume_name.clone()).collect(),
     })
 }
@@ -109,6 +113,7 @@ mod tests {
             "metadata": {"name": "vm", "namespace": "n"},
             "spec": {
                 "domain": {"devices": {}},
+                "tolerations": [{"key": "gpu", "operator": "Exists"}],
                 "utilityVolumes": [{"name": "b-backup-target-pvc", "claimName": "c", "type": "Backup"}],
             },
             "status": {"phase": "Running", "nodeName": "node", "changedBlockTracking": {
@@ -129,6 +134,11 @@ mod tests {
             claim: "c".to_owned(),
             directory: "b-20261127-020000".to_owned(),
             node: "node".to_owned(),
+            tolerations: vec![Toleration {
+                key: Some("gpu".to_owned()),
+                operator: Some("Exists".to_owned()),
+                ..Toleration::default()
+            }],
             volumes: vec!["root".to_owned(), "data".to_owned()],
         };
         assert_eq!(found(&json!({})), Some(expected));

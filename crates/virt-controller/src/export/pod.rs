@@ -106,6 +106,7 @@ pub(super) fn pod(input: &Input<'_>) -> Pod {
             "securityContext": launcher_pod::pod_context(settings),
             "imagePullSecrets": Some(secrets).filter(|all| !all.is_empty()),
             "nodeSelector": Some(&settings.node_selectors).filter(|all| !all.is_empty()),
+            "tolerations": input.offer.map(|offer| &offer.tolerations),
             "affinity": input.offer.map(|offer| on_node(&offer.node)),
             "containers": [{
                 "name": CONTAINER,

@@ -537,9 +537,15 @@ mod tests {
         let found = next(&before, &own(BackupStage::Offered));
         assert_eq!(found["volumes"], json!([{"volumeName": "root"}]));
         assert_eq!(found["quiesceStatus"], "Succeeded");
-        assert_eq!((&found["completed"], &found["backupMsg"]), (&Value::Null, &json!(OFFERED)));
+        assert_eq!(
+            (&found["completed"], &found["backupMsg"]),
+            (&Value::Null, &json!(OFFERED))
+        );
         let ended = next(&offered(&found), &own(BackupStage::Cancelled));
-        assert_eq!((&ended["completed"], &ended["failed"]), (&json!(true), &Value::Null));
+        assert_eq!(
+            (&ended["completed"], &ended["failed"]),
+            (&json!(true), &Value::Null)
+        );
         assert_eq!(ended["volumes"], found["volumes"]);
         // It was cancelled before anybody could read.
         let ended = next(&before, &own(BackupStage::Cancelled));

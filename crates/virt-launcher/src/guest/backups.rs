@@ -25,7 +25,8 @@ use super::task::Guest;
 /// A backup reports little, and the guest's task reads soon.
 const NOTES: usize = 8;
 /// The reason of an offer that has failed.
-const INTERRUPTED: &str = "the launcher or libvirt of the guest was restarted while its disks were offered";
+const INTERRUPTED: &str =
+    "the launcher or libvirt of the guest was restarted while its disks were offered";
 /// The agent's word for frozen file systems.
 const FROZEN: &str = "frozen";
 
