@@ -94,10 +94,15 @@ fn offer(guest: &Guest, backup: &VirtualMachineBackup) -> Option<Offer> {
 
 #[cfg(test)]
 mod tests {
+    use cluster_config::ClusterConfig;
     use kubevirt_api::VirtualMachineInstance;
+    use launcher_pod::{Acceleration, Settings};
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::export::observe::{Front, Observed};
+    use crate::export::pod::{self, Served};
+    use crate::export::{links, plan};
 
     fn backup(changes: &Value) -> VirtualMachineBackup {
         let mut whole = json!({
@@ -153,6 +158,69 @@ mod tests {
         ] {
             assert_eq!(found(&changes), None, "{changes}");
         }
+    }
+
+    #[test]
+    fn server_is_beside_the_guest_and_serves_its_disks() {
+        let offer = found(&json!({})).unwrap();
+        let export = serde_json::from_value(json!({
+            "metadata": {"name": "b", "namespace": "n", "uid": "e"},
+            "spec": {"source": {"kind": "VirtualMachineBackup", "name": "b"}, "tokenSecretRef": "t"},
+        }));
+        let mut observed = Observed {
+            export: std::sync::Arc::new(export.unwrap()),
+            source: Source::Backup(offer.clone()),
+            front: Front::Ready {
+                certificate: "secret-1".to_owned(),
+                authority: "PEM".to_owned(),
+                token: "t".to_owned(),
+            },
+            ..Observed::default()
+        };
+        assert_eq!(plan::plan(&observed).step, Some(plan::Step::Start));
+        let rendered = pod::pod(&pod::Input {
+            export: &observed.export,
+            volumes: &[],
+            offer: Some(&offer),
+            certificate: "secret-1",
+            token: "t",
+            manifests: None,
+            settings: &Settings::defaults("launcher:1", Acceleration::Kvm),
+            config: &ClusterConfig::default(),
+        });
+        assert_eq!(Some(Served::by(&rendered)), Served::wanted(&observed));
+        let rendered = json!(rendered);
+        let spec = &rendered["spec"];
+        let claim = json!({"claimName": "c", "readOnly": true});
+        let mut volumes = spec["volumes"].as_array().unwrap().iter();
+        assert!(
+            volumes.any(|one| one["persistentVolumeClaim"] == claim),
+            "{spec}"
+        );
+        assert_eq!(spec["tolerations"][0]["key"], "gpu");
+        let affinity = spec["affinity"].to_string();
+        assert!(
+            affinity.contains("kubernetes.io/hostname") && affinity.contains("\"node\""),
+            "{affinity}"
+        );
+        let arguments = spec["containers"][0]["args"].to_string();
+        let expected = "\"--backup\",\"/backup/b-20261127-020000\",\"--backup-volume\",\"root\"";
+        assert!(arguments.contains(expected), "{arguments}");
+        let link = links::of(&observed, None).internal.unwrap();
+        assert!(link.volumes.is_empty() && link.manifests.is_empty());
+        let map = &link.backups[1].endpoints[1];
+        assert_eq!(map.url, "https://virt-export-b.n.svc/exports/data/map");
+        // The guest has other disks: the server is replaced.
+        observed.source = Source::Backup(Offer {
+            volumes: vec!["root".to_owned()],
+            ..offer
+        });
+        assert_ne!(
+            Some(Served::by(&serde_json::from_value(rendered).unwrap())),
+            Served::wanted(&observed)
+        );
+        observed.source = Source::NotOffered("why".to_owned());
+        assert_eq!(plan::plan(&observed).step, None);
     }
 
     /// Another export would have another token, and outlive the offer.
