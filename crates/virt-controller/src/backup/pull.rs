@@ -57,7 +57,8 @@ pub(super) fn follow(observed: &Observed) -> Plan {
             return lost();
         }
         let Some(left) = time_left(observed) else {
-            return leave(observed).unwrap_or_else(|| Plan::state(Progress::Expired));
+            return leave(observed, Progress::Expired)
+                .unwrap_or_else(|| Plan::state(Progress::Expired));
         };
         let mut plan = if report.volumes.is_empty() {
             let message = report.backup_msg.clone();
@@ -72,7 +73,7 @@ pub(super) fn follow(observed: &Observed) -> Plan {
     if observed.offer().is_some() {
         return Plan::step(Step::Withdraw, Progress::Kept);
     }
-    if !is_over && let Some(plan) = leave(observed) {
+    if !is_over && let Some(plan) = leave(observed, Progress::Kept) {
         return plan;
     }
     if has_failed(report) {
@@ -87,15 +88,15 @@ pub(super) fn follow(observed: &Observed) -> Plan {
 }
 
 /// Ends the offer: without its claim the guest cannot go on with it.
-fn leave(observed: &Observed) -> Option<Plan> {
+fn leave(observed: &Observed, progress: Progress) -> Option<Plan> {
     if observed.offer().is_some() {
-        return Some(Plan::step(Step::Withdraw, Progress::Expired));
+        return Some(Plan::step(Step::Withdraw, progress));
     }
     if observed.is_attached() {
-        return Some(Plan::step(Step::Detach, Progress::Expired));
+        return Some(Plan::step(Step::Detach, progress));
     }
     let is_leaving = observed.volume_status().is_some();
-    is_leaving.then(|| Plan::state(Progress::Expired))
+    is_leaving.then(|| Plan::state(progress))
 }
 
 /// The guest offers its disks.
