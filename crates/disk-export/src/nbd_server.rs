@@ -4,18 +4,14 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
 /// 4 KiB with a hole of 1 KiB in it.
-pub(crate) static DISK: [u8; 4096] = disk();
-
-const fn disk() -> [u8; 4096] {
-    let mut disk = [0; 4096];
-    let mut at = 0;
-    while at < disk.len() {
-        if at < 1024 || at >= 2048 {
-            disk[at] = 1 + (at % 250) as u8;
-        }
-        at += 1;
-    }
+pub(crate) fn disk() -> Vec<u8> {
+    let mut disk: Vec<u8> = (1..=250).cycle().take(4096).collect();
+    disk[1024..2048].fill(0);
     disk
+}
+
+fn count(length: usize) -> u32 {
+    length.try_into().unwrap()
 }
 
 /// How the server behaves.
@@ -79,7 +75,8 @@ impl Scripted {
                 let Some(length) = self.written.get(12..16) else {
                     return;
                 };
-                let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
+                let length =
+                    usize::try_from(u32::from_be_bytes(length.try_into().unwrap())).unwrap();
                 let Some(message) = self.take(16 + length) else {
                     return;
                 };
@@ -91,7 +88,7 @@ impl Scripted {
                 let length = u32::from_be_bytes(message[24..28].try_into().unwrap());
                 let cookie = message[8..16].to_vec();
                 if command == 0 {
-                    self.read_disk(&cookie, at, length as usize);
+                    self.read_disk(&cookie, at, usize::try_from(length).unwrap());
                 } else {
                     self.map_disk(&cookie);
                 }
@@ -103,7 +100,7 @@ impl Scripted {
         self.to_read.extend(0x0003_e889_0455_65a9_u64.to_be_bytes());
         self.to_read.extend(option.to_be_bytes());
         self.to_read.extend(kind.to_be_bytes());
-        self.to_read.extend((body.len() as u32).to_be_bytes());
+        self.to_read.extend(count(body.len()).to_be_bytes());
         self.to_read.extend(body);
     }
 
@@ -120,7 +117,7 @@ impl Scripted {
             }
             7 => {
                 let mut body = 0_u16.to_be_bytes().to_vec();
-                body.extend((DISK.len() as u64).to_be_bytes());
+                body.extend(u64::try_from(disk().len()).unwrap().to_be_bytes());
                 body.extend(3_u16.to_be_bytes());
                 self.reply(option, 3, &body);
             }
@@ -134,7 +131,7 @@ impl Scripted {
         self.to_read.extend(flags.to_be_bytes());
         self.to_read.extend(kind.to_be_bytes());
         self.to_read.extend(cookie);
-        self.to_read.extend((body.len() as u32).to_be_bytes());
+        self.to_read.extend(count(body.len()).to_be_bytes());
         self.to_read.extend(body);
     }
 
@@ -145,7 +142,7 @@ impl Scripted {
             self.chunk(cookie, (1, (1 << 15) + 1), &body);
             return;
         }
-        let begin = at as usize;
+        let begin = usize::try_from(at).unwrap();
         let mut end = begin + length;
         if self.answers.is_short {
             end -= 1;
@@ -154,13 +151,14 @@ impl Scripted {
         while place < end {
             let next = [1024, 2048, end].into_iter().find(|next| *next > place);
             let next = next.unwrap_or(end).min(end);
-            let offset = (place as i64 + self.answers.shift) as u64;
+            let offset = u64::try_from(place).unwrap();
+            let offset = offset.wrapping_add_signed(self.answers.shift);
             let mut body = offset.to_be_bytes().to_vec();
             let kind = if (1024..2048).contains(&place) {
-                body.extend(((next - place) as u32).to_be_bytes());
+                body.extend(count(next - place).to_be_bytes());
                 2
             } else {
-                body.extend(&DISK[place..next]);
+                body.extend(&disk()[place..next]);
                 1
             };
             self.chunk(cookie, (0, kind), &body);

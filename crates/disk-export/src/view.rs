@@ -235,8 +235,8 @@ mod tests {
     }
 
     /// The server is that of QEMU itself.
-    #[test]
-    fn disk_of_qemu_is_read_with_its_map() {
+    #[tokio::test]
+    async fn disk_of_qemu_is_read_with_its_map() {
         let claim = tempfile::tempdir().unwrap();
         let directory = claim.path().join("b-20261127-020000");
         std::fs::create_dir(&directory).unwrap();
@@ -277,7 +277,7 @@ mod tests {
                 Ok(view) => break view,
                 Err(error) => {
                     assert!(std::time::Instant::now() < deadline, "{error}");
-                    std::thread::sleep(Duration::from_millis(20));
+                    tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
         };

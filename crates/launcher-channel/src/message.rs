@@ -154,6 +154,7 @@ pub enum Reply {
 /// The state of the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub struct GuestState {
     /// `None` before the domain was started.
     #[serde(skip_serializing_if = "Option::is_none")]

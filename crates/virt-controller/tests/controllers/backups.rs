@@ -297,7 +297,7 @@ async fn back_up_tracked(
         .await
         .unwrap();
     // The next backup of this name is another directory.
-    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
     (requested, json!(backup.status))
 }
 
