@@ -23,7 +23,7 @@ Examples:
   virtctl backup create wiki-offer --vm wiki --pvc wiki-scratch --mode pull --token-secret wiki-token
 
 With --mode pull, a client reads the disks from the addresses in the status of the backup, which ends when it is deleted or \
-its time is over; the claim gets what the guest overwrites meanwhile. With --tracker, only what has changed since the last backup of that tracker is copied, where that is known. The VM has to \
+its time is over; --wait waits until they can be read; the claim gets what the guest overwrites meanwhile. With --tracker, only what has changed since the last backup of that tracker is copied, where that is known. The VM has to \
 run. Exit code with --wait: 0 if the backup is complete, 1 if it has failed or takes longer than --timeout; it goes on then.")]
     Create(Create),
     /// Remember the backups of a VM, so that later ones have only what has changed
@@ -213,7 +213,7 @@ impl FromStr for Volume {
 
 #[derive(Debug, Clone, Default, Args)]
 pub struct Follow {
-    /// Wait until it has ended, and show how far it is
+    /// Wait until it has ended, or its disks are offered, and show how far it is
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]
