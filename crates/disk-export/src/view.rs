@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::body::{CHUNK, Sender};
 use crate::nbd::{Client, HOLE, Status, ZERO};
 
-/// The name of the socket in the directory of a backup. The launcher has QEMU listen there.
+/// The name of the socket in the directory of a backup, as the launcher has it (`launcher_channel::BACKUP_SOCKET`).
 const SOCKET: &str = "nbd.sock";
 /// How long QEMU may take for one answer. It waits for its storage.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -8,7 +8,8 @@ use crate::HOTPLUG_DISKS;
 pub const BACKUP_MANIFEST: &str = "backup.json";
 /// A manifest that is not complete.
 pub const BACKUP_DRAFT: &str = ".backup.json.new";
-/// The socket in the directory of a backup at which QEMU offers the disks by NBD.
+/// The socket in the directory of a backup at which QEMU offers the disks by NBD. `disk-export`, which must not know
+/// launchers, has the name, too.
 pub const BACKUP_SOCKET: &str = "nbd.sock";
 /// The most increments that build on one full backup, which is a chain of one directory more. QEMU opens no chain of
 /// more than 200 files.
