@@ -90,10 +90,8 @@ async fn client_reads_the_disks_of_a_running_guest() {
     wait_for(&test.vmis(), "wiki", "without a backup", is_alone).await;
     let exports = test.objects("export.kubevirt.io", "v1", "VirtualMachineExport");
     test.wait_gone(&exports, "offer").await;
-    let read = console.shell(&format!(
-        "dd if=/dev/vdc bs=512 skip={AT} count=1 2>/dev/null"
-    ));
-    assert!(read.await.contains(AFTER));
+    let read = format!("dd if=/dev/vdc bs=512 skip={AT} count=1 2>/dev/null");
+    assert!(console.shell(&read).await.contains(AFTER));
     test.virtctl(&["stop", "wiki"]).await.success();
     test.wait_gone(&test.vmis(), "wiki").await;
 }
