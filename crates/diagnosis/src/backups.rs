@@ -34,6 +34,32 @@ pub(crate) fn waits(observed: &Observed) -> Vec<Finding> {
         .collect()
 }
 
+pub(crate) fn offered(observed: &Observed) -> Vec<Finding> {
+    let sentence = |backup: &VirtualMachineBackup, reason: Reason| {
+        let name = name(backup);
+        match reason {
+            Reason::ExportReady => format!(
+                "The disks of the VM are offered by backup {name}, which waits for the client that reads them."
+            ),
+            _ => format!(
+                "The disks of the VM are offered by backup {name}, and its export is not ready."
+            ),
+        }
+    };
+    let holding = observed.backups.iter();
+    let holding = holding.filter_map(|backup| holds(backup, &Type::Progressing));
+    let mut findings = Vec::new();
+    for (backup, condition) in holding {
+        let mut reasons = [Reason::PreparingExport, Reason::ExportReady].into_iter();
+        let reason = reasons.find(|reason| condition.reason() == reason.as_str());
+        if let Some(reason) = reason {
+            let sentence = sentence(backup, reason);
+            findings.push(found(observed, backup, condition, reason, sentence));
+        }
+    }
+    findings
+}
+
 /// The condition, if it is true.
 fn holds<'a>(
     backup: &'a VirtualMachineBackup,

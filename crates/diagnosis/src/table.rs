@@ -116,6 +116,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("suspended", Off, "a user suspended the VM", vm::suspended).explains(&[R::Suspended]),
     Rule::new("backup-failed", Notice, "the last backup of the VM failed", backups::failed).explains(&[R::VirtualMachineBackupFailed]),
     Rule::new("backup-waits", Notice, "a backup of the VM has not begun", backups::waits).explains(&[R::Initializing]),
+    Rule::new("backup-offered", Notice, "the disks of the VM are offered to a backup client", backups::offered).explains(&[R::PreparingExport, R::ExportReady]),
     Rule::new("backup-restore-failed", Notice, "the last restore of a backup of the VM failed", backup_restores::failed).explains(&[R::VirtualMachineBackupRestoreFailed]),
     Rule::new("backup-restore-waits", Notice, "a restore of a backup of the VM waits", backup_restores::waits).explains(&[R::BackupRestoreWaits]),
     Rule::new("halted", Off, "the VM is off, as its run strategy requests", vm::halted),

@@ -7,6 +7,7 @@
 //! - [`token`] decides who may download;
 //! - [`range`] parses which part of a file a client wants;
 //! - [`disk`] and [`archive`] produce bytes on threads of their own, [`body`] carries them to clients;
+//! - [`view`] reads disks of a running guest from QEMU, by [`nbd`];
 //! - [`server`] ties them together.
 //!
 //! **Invariants**: nothing is written; nothing is read outside of a volume, whatever links it contains; nothing of a
@@ -19,13 +20,17 @@ mod archive;
 mod body;
 mod disk;
 mod manifest;
+mod nbd;
 mod program;
 mod range;
 mod route;
 mod server;
 mod token;
+mod view;
 mod volume;
 
+#[cfg(test)]
+mod nbd_server;
 #[cfg(test)]
 mod tests;
 

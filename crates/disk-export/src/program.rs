@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::server::{Export, Server};
 use crate::token::TokenFile;
+use crate::view::Views;
 use crate::volume::{Volume, VolumeError};
 
 /// The name under which the program is called.
@@ -57,6 +58,12 @@ struct Arguments {
     /// Files, as NAME=PATH of a directory
     #[arg(long = "files", value_parser = named)]
     files: Vec<(String, PathBuf)>,
+    /// Directory of a backup, whose guest offers its disks there
+    #[arg(long, requires = "backup_volumes")]
+    backup: Option<PathBuf>,
+    /// A disk of the backup
+    #[arg(long = "backup-volume", requires = "backup")]
+    backup_volumes: Vec<String>,
     /// Directory with manifests
     #[arg(long, requires = "header_secret")]
     manifests: Option<PathBuf>,
@@ -78,6 +85,8 @@ fn named(text: &str) -> Result<(String, PathBuf), String> {
 enum ServerError {
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    #[error("open the claim of the backup")]
+    Backup(#[source] io::Error),
     #[error("read the certificate")]
     Certificate(#[from] PkiError),
     #[error("use the certificate")]
@@ -128,10 +137,12 @@ fn run(arguments: Arguments) -> Result<(), ServerError> {
     for (name, path) in &arguments.files {
         volumes.push(Volume::with_files(name, path)?);
     }
+    let views = views(arguments.backup.as_deref(), arguments.backup_volumes)?;
     let tls = tls(&arguments.certificate)?;
     let now = Timestamp::now();
     let export = Export {
         volumes,
+        views,
         token: TokenFile(arguments.token),
         manifests: arguments.manifests,
         header_secret: arguments.header_secret.unwrap_or_default(),
@@ -147,6 +158,18 @@ fn run(arguments: Arguments) -> Result<(), ServerError> {
     let served = runtime.block_on(serve(export, tls, (arguments.port, left)));
     runtime.shutdown_timeout(GOODBYE);
     served
+}
+
+fn views(directory: Option<&Path>, volumes: Vec<String>) -> Result<Option<Views>, ServerError> {
+    let Some(directory) = directory else {
+        return Ok(None);
+    };
+    let name = directory.file_name().and_then(|name| name.to_str());
+    let (Some(claim), Some(name)) = (directory.parent(), name) else {
+        return Err(ServerError::Backup(io::ErrorKind::InvalidInput.into()));
+    };
+    let views = Views::open(claim, name.to_owned(), volumes).map_err(ServerError::Backup)?;
+    Ok(Some(views))
 }
 
 fn tls(directory: &Path) -> Result<TlsSource, ServerError> {
@@ -202,6 +225,9 @@ mod tests {
         check(" --disk a", false);
         check(" --manifests /m", false);
         check(" --manifests /m --header-secret s", true);
+        check(" --backup /b/c --backup-volume root", true);
+        check(" --backup /b/c", false);
+        check(" --backup-volume root", false);
         check(" --port 70000", false);
     }
 }

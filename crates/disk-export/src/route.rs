@@ -14,6 +14,10 @@ pub(crate) enum Route<'a> {
     Entry(&'a str, Vec<Vec<u8>>),
     Manifest(Audience),
     HeaderSecret,
+    /// The bytes of a disk of a backup.
+    BackupData(&'a str),
+    /// Which parts of it are data and which are zeros.
+    BackupMap(&'a str),
 }
 
 /// For whom addresses in a manifest are.
@@ -45,6 +49,13 @@ pub(crate) fn route(path: &str) -> Option<Route<'_>> {
             return Some(Route::HeaderSecret);
         }
         _ => {}
+    }
+    if let Some(disk) = path.strip_prefix("/exports/") {
+        return match disk.split_once('/')? {
+            (name, "data") => Some(Route::BackupData(name)),
+            (name, "map") => Some(Route::BackupMap(name)),
+            _ => None,
+        };
     }
     let (volume, rest) = path.strip_prefix("/volumes/")?.split_once('/')?;
     match rest {
@@ -146,6 +157,10 @@ mod tests {
         );
         check("/external/manifests/secret", Some(Route::HeaderSecret));
         check("/manifests/all", None);
+        check("/exports/a/data", Some(Route::BackupData("a")));
+        check("/exports/a/map", Some(Route::BackupMap("a")));
+        check("/exports/a/b/map", None);
+        check("/exports/a", None);
         let deep = format!("/volumes/a/dir/{}", "b/".repeat(DEEPEST + 1));
         check(&deep, None);
     }

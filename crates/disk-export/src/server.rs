@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ use crate::manifest::{self, Form};
 use crate::range::{Part, part};
 use crate::route::{Audience, Route, route};
 use crate::token::{TokenFile, is_presented};
+use crate::view::{self, PAGE, View, Views, Wanted};
 use crate::volume::{Volume, open_in};
 
 /// Downloads at the same time. Each has some pieces of a file in memory; a client that is refused tries again.
@@ -40,6 +42,8 @@ const GZIP: &str = "application/gzip";
 #[derive(Debug)]
 pub(crate) struct Export {
     pub(crate) volumes: Vec<Volume>,
+    /// Disks of a running guest.
+    pub(crate) views: Option<Views>,
     pub(crate) token: TokenFile,
     pub(crate) manifests: Option<PathBuf>,
     /// The name of the Secret in a manifest.
@@ -54,6 +58,7 @@ pub(crate) struct Server(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     volumes: BTreeMap<String, Volume>,
+    views: Option<Views>,
     token: TokenFile,
     manifests: Option<PathBuf>,
     header_secret: String,
@@ -98,6 +103,7 @@ impl Server {
         let volumes = export.volumes.into_iter();
         Self(Arc::new(Shared {
             volumes: volumes.map(|one| (one.name.clone(), one)).collect(),
+            views: export.views,
             token: export.token,
             manifests: export.manifests,
             header_secret: export.header_secret,
@@ -204,6 +210,8 @@ impl Server {
                 Ok(response)
             }
             Route::Entry(name, names) => self.entry(name, &names, asked).await,
+            Route::BackupData(name) => self.backup_data(name, asked).await,
+            Route::BackupMap(name) => self.backup_map(name, asked).await,
             Route::Manifest(audience) => self.manifest(audience, asked).await,
             Route::HeaderSecret => {
                 let form = Form::wanted(asked.headers);
@@ -242,42 +250,79 @@ impl Server {
 
     /// A file with its length, or the part of it that the client wants.
     fn send_file(&self, disk: Disk, asked: &Asked<'_>) -> Result<Response, Refusal> {
-        let text = |name| {
-            asked
-                .headers
-                .get(name)
-                .and_then(|value| value.to_str().ok())
+        let (mut response, bytes) = match sized(asked.headers, &disk.tag, disk.length) {
+            Ok(found) => found,
+            Err(response) => return Ok(*response),
         };
-        let length = disk.length;
-        let wanted = part(text(RANGE), text(IF_RANGE), &disk.tag, length);
-        let mut response = typed(BYTES);
-        let bytes = match wanted {
-            Part::Whole => 0..length,
-            Part::Bytes(bytes) => {
-                *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-                let last = bytes.end.saturating_sub(1);
-                set(
-                    &mut response,
-                    CONTENT_RANGE,
-                    &format!("bytes {}-{last}/{length}", bytes.start),
-                );
-                bytes
-            }
-            Part::Unsatisfiable => {
-                let mut response = StatusCode::RANGE_NOT_SATISFIABLE.into_response();
-                set(&mut response, CONTENT_RANGE, &format!("bytes */{length}"));
-                return Ok(response);
-            }
-        };
-        set(&mut response, ACCEPT_RANGES, "bytes");
-        set(&mut response, ETAG, &disk.tag);
-        let amount = bytes.end.saturating_sub(bytes.start);
-        set(&mut response, CONTENT_LENGTH, &amount.to_string());
         if !asked.is_head {
             let permit = self.permit()?;
             *response.body_mut() = produced(&self.0.tasks, permit, move |to| disk.send(bytes, to));
         }
         Ok(response)
+    }
+
+    /// A disk of the backup, connected, and the right to a thread.
+    async fn connect(&self, name: &str) -> Result<(View, OwnedSemaphorePermit), Refusal> {
+        let views = self.0.views.as_ref();
+        if !views.is_some_and(|views| views.has(name)) {
+            return Err(Refusal::not_found());
+        }
+        let permit = self.permit()?;
+        let (server, name) = (self.clone(), name.to_owned());
+        let connecting = self.0.tasks.spawn_blocking(move || {
+            panics::catch_io(|| match &server.0.views {
+                Some(views) => views.connect(&name),
+                None => Err(io::ErrorKind::NotFound.into()),
+            })
+        });
+        let connected = connecting
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)));
+        let view = connected.map_err(|error| {
+            let message = format!("the guest does not offer its disks: {error}");
+            Refusal(StatusCode::SERVICE_UNAVAILABLE, message)
+        })?;
+        Ok((view, permit))
+    }
+
+    /// The part that the parameters name, as `KubeVirt` has it; without them the headers count.
+    async fn backup_data(&self, name: &str, asked: &Asked<'_>) -> Result<Response, Refusal> {
+        let wanted = Wanted::parse(asked.query).map_err(bad)?;
+        let (mut view, permit) = self.connect(name).await?;
+        let size = view.size();
+        let (mut response, bytes) = if wanted.is_part() {
+            let bytes = wanted.part(size).map_err(bad)?;
+            let mut response = typed(BYTES);
+            let amount = bytes.end.saturating_sub(bytes.start);
+            set(&mut response, CONTENT_LENGTH, &amount.to_string());
+            (response, bytes)
+        } else {
+            let tag = format!("\"{size:x}-{}\"", self.0.run);
+            match sized(asked.headers, &tag, size) {
+                Ok(found) => found,
+                Err(response) => return Ok(*response),
+            }
+        };
+        if !asked.is_head {
+            *response.body_mut() = produced(&self.0.tasks, permit, move |to| {
+                view::send(&mut view, bytes, to)
+            });
+        }
+        Ok(response)
+    }
+
+    async fn backup_map(&self, name: &str, asked: &Asked<'_>) -> Result<Response, Refusal> {
+        let wanted = Wanted::parse(asked.query).map_err(bad)?;
+        let (mut view, permit) = self.connect(name).await?;
+        let part = wanted.part(view.size()).map_err(bad)?;
+        let page_size = wanted.page_size.unwrap_or(PAGE);
+        let page = self
+            .blocking(move || {
+                let _permit = permit;
+                view::map(&mut view, part, page_size)
+            })
+            .await?;
+        Ok(axum::Json(page).into_response())
     }
 
     async fn entry(
@@ -353,6 +398,45 @@ impl Found {
             _ => Err(io::ErrorKind::NotFound.into()),
         }
     }
+}
+
+fn bad(message: String) -> Refusal {
+    Refusal(StatusCode::BAD_REQUEST, message)
+}
+
+/// The head of the answer with a file of this length, or with the part that the headers ask for, and that part. The
+/// answer alone, if there is no such part.
+fn sized(
+    headers: &HeaderMap,
+    tag: &str,
+    length: u64,
+) -> Result<(Response, Range<u64>), Box<Response>> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let wanted = part(text(RANGE), text(IF_RANGE), tag, length);
+    let mut response = typed(BYTES);
+    let bytes = match wanted {
+        Part::Whole => 0..length,
+        Part::Bytes(bytes) => {
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+            let last = bytes.end.saturating_sub(1);
+            set(
+                &mut response,
+                CONTENT_RANGE,
+                &format!("bytes {}-{last}/{length}", bytes.start),
+            );
+            bytes
+        }
+        Part::Unsatisfiable => {
+            let mut response = StatusCode::RANGE_NOT_SATISFIABLE.into_response();
+            set(&mut response, CONTENT_RANGE, &format!("bytes */{length}"));
+            return Err(Box::new(response));
+        }
+    };
+    set(&mut response, ACCEPT_RANGES, "bytes");
+    set(&mut response, ETAG, tag);
+    let amount = bytes.end.saturating_sub(bytes.start);
+    set(&mut response, CONTENT_LENGTH, &amount.to_string());
+    Ok((response, bytes))
 }
 
 fn typed(media_type: &'static str) -> Response {

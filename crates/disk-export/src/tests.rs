@@ -92,6 +92,7 @@ impl Running {
                 Volume::with_disk("root", &path("disk")).unwrap(),
                 Volume::with_files("data", &path("files")).unwrap(),
             ],
+            views: None,
             token: TokenFile(path("token")),
             manifests: Some(path("manifests")),
             header_secret: "header-secret".to_owned(),

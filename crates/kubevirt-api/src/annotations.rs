@@ -81,6 +81,8 @@ pub const SUSPENDED_GUEST: &str = "ferrovirt.io/suspended-guest";
 pub const KEPT_CHECKPOINTS: &str = "ferrovirt.io/kept-checkpoints";
 /// On VMIs: the checkpoint that the backup of a tracker is to build on, or its own if it is to be full.
 pub const REQUESTED_CHECKPOINT: &str = "ferrovirt.io/requested-checkpoint";
+/// On VMIs: the mode of the backup that is to be made, if it is not to copy the disks.
+pub const BACKUP_MODE: &str = "ferrovirt.io/backup-mode";
 /// On VMIs: configuration for guests that read it by `fw_cfg`.
 pub const IGNITION_DATA: &str = "kubevirt.io/ignitiondata";
 /// On VMIs: sidecars that may change the domain.

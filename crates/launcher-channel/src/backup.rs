@@ -8,6 +8,9 @@ use crate::HOTPLUG_DISKS;
 pub const BACKUP_MANIFEST: &str = "backup.json";
 /// A manifest that is not complete.
 pub const BACKUP_DRAFT: &str = ".backup.json.new";
+/// The socket in the directory of a backup at which QEMU offers the disks by NBD. `disk-export`, which must not know
+/// launchers, has the name, too.
+pub const BACKUP_SOCKET: &str = "nbd.sock";
 /// The most increments that build on one full backup, which is a chain of one directory more. QEMU opens no chain of
 /// more than 200 files.
 pub const MAX_INCREMENTS: usize = 100;
@@ -34,6 +37,9 @@ pub struct BackupPlan {
     pub parent: Option<String>,
     /// The checkpoints of trackers. A backup that leaves a checkpoint removes all others but its own and the parent's.
     pub kept_checkpoints: Vec<String>,
+    /// Whether the disks are not copied but offered as they are at this moment, until the backup is cancelled. The
+    /// directory gets what the guest overwrites meanwhile. Only for a launcher whose state shows that it can.
+    pub is_offer: bool,
 }
 
 impl BackupPlan {
@@ -92,6 +98,8 @@ pub enum BackupStage {
         /// In steps, so that a state is not published too often.
         percent: u8,
     },
+    /// The disks are offered. It goes on like that until it is cancelled.
+    Offered,
     /// All files are complete and on disk.
     #[serde(rename_all = "camelCase")]
     Done {
@@ -108,7 +116,7 @@ pub enum BackupStage {
 
 impl BackupStage {
     pub fn is_running(&self) -> bool {
-        matches!(self, Self::Running { .. })
+        matches!(self, Self::Running { .. } | Self::Offered)
     }
 }
 

@@ -25,8 +25,8 @@ pub use agent::{
     AgentQuestion, AgentReport, AgentUser,
 };
 pub use backup::{
-    BACKUP_DRAFT, BACKUP_MANIFEST, BackupPlan, BackupReport, BackupStage, Lineage, MAX_INCREMENTS,
-    Quiesce, backup_file, is_plain_name,
+    BACKUP_DRAFT, BACKUP_MANIFEST, BACKUP_SOCKET, BackupPlan, BackupReport, BackupStage, Lineage,
+    MAX_INCREMENTS, Quiesce, backup_file, is_plain_name,
 };
 pub use backup_manifest::{
     BackedUpVolume, BackupKind, BackupManifest, MAX_BACKUP_MANIFEST, ManifestError,

@@ -154,6 +154,7 @@ pub enum Reply {
 /// The state of the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub struct GuestState {
     /// `None` before the domain was started.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,6 +204,9 @@ pub struct GuestState {
     /// A launcher of an earlier version closes the connection when it gets a request for a backup.
     #[serde(default)]
     pub takes_backups: bool,
+    /// A launcher of an earlier version would copy the disks instead of offering them.
+    #[serde(default)]
+    pub offers_disks: bool,
     /// The same for a request for interfaces.
     #[serde(default)]
     pub takes_interfaces: bool,
@@ -291,7 +295,7 @@ impl GuestState {
                     lineage.parent.iter_mut().for_each(cut);
                     lineage.note.iter_mut().for_each(cut);
                 }
-                BackupStage::Running { .. } | BackupStage::Cancelled => {}
+                BackupStage::Running { .. } | BackupStage::Offered | BackupStage::Cancelled => {}
             }
             if let Some(Quiesce::Failed(message) | Quiesce::Skipped(message)) = &mut backup.quiesce
             {

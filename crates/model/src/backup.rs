@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubevirt_api::backup::BackupMode;
 use kubevirt_api::vmi::UtilityVolumeType;
 use kubevirt_api::vmi_status::VirtualMachineInstanceBackupStatus;
 use kubevirt_api::{VirtualMachineInstance, annotations};
@@ -49,6 +50,13 @@ pub fn requested_checkpoint(vmi: &VirtualMachineInstance) -> Option<&str> {
     let all = vmi.metadata.annotations.as_ref()?;
     let name = all.get(annotations::REQUESTED_CHECKPOINT)?;
     (!name.is_empty()).then_some(name)
+}
+
+/// Whether the disks are to be offered to a client, not copied. An annotation, as the status has no field for it.
+pub fn offers_disks(vmi: &VirtualMachineInstance) -> bool {
+    let all = vmi.metadata.annotations.as_ref();
+    let mode = all.and_then(|all| all.get(annotations::BACKUP_MODE));
+    mode.is_some_and(|mode| mode == BackupMode::Pull.as_str())
 }
 
 /// Long names are cut, and stay different by a hash.

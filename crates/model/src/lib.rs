@@ -41,7 +41,7 @@ pub use allocated_devices::{
 };
 pub use backup::{
     MAX_CHECKPOINTS, backed_up_volumes, backup_directory, backup_volume, is_backup_volume,
-    kept_checkpoints, last_backup, requested_checkpoint,
+    kept_checkpoints, last_backup, offers_disks, requested_checkpoint,
 };
 pub use binding_plugin::{
     Attachment, BindingPlugin, BindingPlugins, RegisteredBindings, registered_bindings,

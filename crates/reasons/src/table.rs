@@ -574,6 +574,12 @@ reasons! {
         Aborting: NotNeeded,
             "A backup is being cancelled, and its files are removed.",
             "";
+        PreparingExport: NotNeeded,
+            "The disks of a running guest are offered, and the server by which clients read them is starting.",
+            "";
+        ExportReady: NotNeeded,
+            "The disks of a running guest are offered, and wait for the client that reads them.",
+            "Read them from the addresses in the status, and delete the backup then; it ends by itself when its time is over.";
         CompletedWithWarning: NotNeeded,
             "A backup is complete, but the guest did not write its caches to disk first.",
             "Check the guest agent; the disks are as after a power cut.";

@@ -100,6 +100,11 @@ impl Paths {
         self.config.join("launcher/thaw")
     }
 
+    /// A link to the directory of the backup that is offered: names of backups are longer than addresses of sockets.
+    pub(crate) fn offer(&self) -> PathBuf {
+        self.config.join("launcher/offer")
+    }
+
     /// Where failed pings of the guest agent are reported.
     pub(crate) fn failed_pings(&self) -> PathBuf {
         self.config.join("launcher/failed-pings.sock")

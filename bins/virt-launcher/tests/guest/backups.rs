@@ -118,7 +118,7 @@ fn check(pod: &Bundle, plan: &BackupPlan, stage: &BackupStage) {
     assert_eq!(*bytes, total);
 }
 
-fn files(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else {
         return Vec::new();
     };

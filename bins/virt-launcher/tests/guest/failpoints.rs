@@ -52,6 +52,7 @@ const DUMPS: &str = "virt-launcher/dump/";
 /// Covered by the test of backups.
 const BACKUPS: &str = "virt-launcher/backup/";
 const INCREMENTS: &str = "virt-launcher/increment/";
+const OFFERS: &str = "virt-launcher/offer/";
 
 /// Covered by the test of saved states.
 const SAVED: &str = "virt-launcher/saved/";
@@ -70,7 +71,8 @@ fn partition() -> (Vec<&'static str>, Vec<&'static str>) {
     all.filter(|name| name.starts_with(PREFIX) && !name.starts_with(AGENT))
         .filter(|name| !name.starts_with(DISKS) && !name.starts_with(DUMPS))
         .filter(|name| !name.starts_with(SAVED) && !name.starts_with(BACKUPS))
-        .filter(|name| !name.starts_with(INCREMENTS) && !name.starts_with(INTERFACES))
+        .filter(|name| !name.starts_with(INCREMENTS) && !name.starts_with(OFFERS))
+        .filter(|name| !name.starts_with(INTERFACES))
         .filter(|name| !MIGRATION.iter().any(|own| name.starts_with(own)))
         .partition(|name| name.starts_with(FILES))
 }

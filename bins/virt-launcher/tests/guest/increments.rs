@@ -20,7 +20,7 @@ use crate::{pod, single, wait_for_boot};
 const MIB: u64 = 1 << 20;
 
 /// QEMU's monitor, through libvirtd.
-struct Monitor {
+pub(crate) struct Monitor {
     connection: Connection,
     domain: Domain,
     _driver: JoinSet<libvirt::Error>,
@@ -66,12 +66,12 @@ impl Monitor {
         assert!(!output.contains("rror"), "{line}: {output}");
     }
 
-    async fn fill(&self, disk: &str, byte: u8, start: u64, length: u64) {
+    pub(crate) async fn fill(&self, disk: &str, byte: u8, start: u64, length: u64) {
         let action = format!("write -P {byte} {start} {length}");
         self.io(disk, &action).await;
     }
 
-    async fn clear(&self, disk: &str, start: u64, length: u64) {
+    pub(crate) async fn clear(&self, disk: &str, start: u64, length: u64) {
         self.io(disk, &format!("write -z {start} {length}")).await;
     }
 
@@ -100,7 +100,7 @@ fn tracked(directory: &str, parent: Option<&str>) -> BackupPlan {
     }
 }
 
-async fn start(pod: &Bundle) -> Monitor {
+pub(crate) async fn start(pod: &Bundle) -> Monitor {
     let guest = guest(pod);
     call(pod, &Request::Sync(Box::new(guest))).await;
     wait_for_boot(pod);

@@ -33,7 +33,7 @@ fn is_image(disk: &[u8]) -> bool {
 }
 
 /// A part of an address, and what is known about its server.
-struct Link {
+pub(crate) struct Link {
     client: HttpsClient,
     target: Target,
     path: String,
@@ -41,6 +41,27 @@ struct Link {
 }
 
 impl Link {
+    pub(crate) fn new(url: &str, authority: String, token: String) -> Self {
+        let rest = url.strip_prefix("https://").expect("it is secure");
+        let (address, path) = rest.split_once('/').expect("an address with a path");
+        let (host, port) = address.rsplit_once(':').expect("an address with a port");
+        let trust = Trust::from_pem(authority);
+        Self {
+            client: HttpsClient::new(&trust, None, TaskTracker::new()).expect("a client"),
+            target: Target::host(host, port.parse().expect("a port")),
+            path: format!("/{path}"),
+            token,
+        }
+    }
+
+    /// A small answer.
+    pub(crate) async fn bytes(&self) -> Vec<u8> {
+        let answer = self.send(&self.token, &[]).await;
+        assert_eq!(answer.status(), StatusCode::OK, "{}", self.path);
+        let bytes = to_bytes(answer.into_body(), MIB).await;
+        bytes.expect("a whole body").to_vec()
+    }
+
     async fn send(&self, token: &str, headers: &[(HeaderName, &str)]) -> Response<Body> {
         let mut request = Request::get(&self.path)
             .header(header::HOST, &self.target.address)
@@ -54,7 +75,7 @@ impl Link {
     }
 
     /// The status of the answer to a request for all of it.
-    async fn status(&self, token: &str) -> StatusCode {
+    pub(crate) async fn status(&self, token: &str) -> StatusCode {
         self.send(token, &[]).await.status()
     }
 
@@ -94,19 +115,10 @@ async fn raw_link(test: &TestNamespace, name: &str) -> Link {
     let external = &status["links"]["external"];
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let url = text(&external["volumes"][0]["formats"][0]["url"]);
-    let rest = url.strip_prefix("https://").expect("it is secure");
-    let (address, path) = rest.split_once('/').expect("an address with a path");
-    let (host, port) = address.rsplit_once(':').expect("an address with a port");
     let secret = text(&status["tokenSecretRef"]);
     let output = "--output=go-template={{.data.token | base64decode}}";
     let token = test.kubectl(&["get", "secret", &secret, output]).await;
-    let trust = Trust::from_pem(text(&external["cert"]));
-    Link {
-        client: HttpsClient::new(&trust, None, TaskTracker::new()).expect("a client"),
-        target: Target::host(host, port.parse().expect("a port")),
-        path: format!("/{path}"),
-        token: token.success(),
-    }
+    Link::new(&url, text(&external["cert"]), token.success())
 }
 
 fn text(path: &Path) -> &str {

@@ -23,6 +23,7 @@ mod memory_dump;
 mod missing_requirements;
 mod moves;
 mod networks;
+mod pulls;
 mod reboot;
 mod snapshots;
 mod storage;

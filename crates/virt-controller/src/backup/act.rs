@@ -3,17 +3,20 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kubevirt_api::backup::{QuiesceStatus, VirtualMachineBackup, VirtualMachineBackupTracker};
+use kubevirt_api::backup::{
+    BackupMode, QuiesceStatus, VirtualMachineBackup, VirtualMachineBackupTracker,
+};
+use kubevirt_api::export::VirtualMachineExport;
 use kubevirt_api::vmi::{UtilityVolume, UtilityVolumeType};
 use kubevirt_api::{annotations, finalizers};
 use model::backup_directory;
 use reasons::Reason;
-use reconcile::{EventType, Key, WriteError, apply_reported, merge, merge_status};
+use reconcile::{EventType, Key, WriteError, apply_reported, create, delete, merge, merge_status};
 use serde_json::{Value, json};
 
 use super::observe::Observed;
 use super::plan::{Plan, Progress, Step};
-use super::{BackupError, Controller, status};
+use super::{BackupError, Controller, pull, status};
 use crate::MANAGER;
 use crate::operation::{set_finalizers, status_fragment};
 use crate::view::Guest;
@@ -54,6 +57,21 @@ impl Controller {
                 self.track(observed).await?;
                 None
             }
+            Step::Offer => {
+                let exports = self.exports_of(key);
+                match create(&exports, MANAGER, key, &pull::export(observed)).await {
+                    Ok(_) | Err(WriteError::AlreadyExists { .. }) => None,
+                    Err(error) => return Err(BackupError::Offer(error)),
+                }
+            }
+            Step::Withdraw => {
+                if let Some(export) = observed.offer() {
+                    let uid = export.metadata.uid.as_deref().unwrap_or_default();
+                    let deleted = delete(&self.exports_of(key), key, uid, None).await;
+                    deleted.map_err(BackupError::Withdraw)?;
+                }
+                None
+            }
             Step::Detach => {
                 let body = json!({"spec": {"utilityVolumes": without_target(observed)}});
                 self.patch_guest(observed, body, "detach the claim").await?;
@@ -73,6 +91,10 @@ impl Controller {
         };
         failpoints::after(name(step));
         Ok(after)
+    }
+
+    fn exports_of(&self, key: &Key) -> Api<VirtualMachineExport> {
+        Api::namespaced(self.client.clone(), &key.namespace)
     }
 
     fn api(&self, key: &Key) -> Api<VirtualMachineBackup> {
@@ -180,7 +202,11 @@ impl Controller {
                 } else {
                     (normal, Reason::VirtualMachineBackupCompletedSuccessfully)
                 };
-                let note = format!("claim {} has the backup", observed.claim());
+                let note = if observed.is_pull() {
+                    "the disks are not offered any more".to_owned()
+                } else {
+                    format!("claim {} has the backup", observed.claim())
+                };
                 self.publish(observed, kind, reason, reason.advise(&note));
             }
             Progress::Failed(_, message) => {
@@ -192,6 +218,9 @@ impl Controller {
             | Progress::Waits(_)
             | Progress::Copying(_)
             | Progress::Leaving
+            | Progress::Offering(_)
+            | Progress::Offered
+            | Progress::Expired
             | Progress::Aborting => {}
         }
     }
@@ -237,13 +266,12 @@ pub(super) fn begin_patch(observed: &Observed) -> Value {
     let start = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
     // The checkpoint to build on, or that of the backup itself.
     let own = || backup_directory(observed.name(), &start);
-    let checkpoint = observed
-        .is_tracked()
-        .then(|| observed.parent().map_or_else(own, str::to_owned));
-    let kept = observed
-        .is_tracked()
-        .then(|| observed.kept_checkpoints.join(","));
+    let is_tracked = observed.is_tracked() && !observed.is_pull();
+    let checkpoint = is_tracked.then(|| observed.parent().map_or_else(own, str::to_owned));
+    let kept = is_tracked.then(|| observed.kept_checkpoints.join(","));
+    let mode = observed.is_pull().then(|| BackupMode::Pull.as_str());
     let annotations = json!({
+        annotations::BACKUP_MODE: mode,
         annotations::KEPT_CHECKPOINTS: kept,
         annotations::REQUESTED_CHECKPOINT: checkpoint,
     });
@@ -270,6 +298,7 @@ pub(super) fn forget_patch(observed: &Observed) -> Value {
         json!({"backupStatus": null})
     };
     let annotations = json!({
+        annotations::BACKUP_MODE: null,
         annotations::KEPT_CHECKPOINTS: null,
         annotations::REQUESTED_CHECKPOINT: null,
     });
@@ -282,6 +311,8 @@ fn name(step: Step) -> &'static str {
         Step::Attach => "virt-controller/backup/attach",
         Step::Begin => "virt-controller/backup/begin",
         Step::Track => "virt-controller/backup/track",
+        Step::Offer => "virt-controller/backup/offer",
+        Step::Withdraw => "virt-controller/backup/withdraw",
         Step::Detach => "virt-controller/backup/detach",
         Step::Forget => "virt-controller/backup/forget",
         Step::RemoveFinalizer => "virt-controller/backup/remove-finalizer",

@@ -4,6 +4,8 @@
 //! status of the VMI names the backup, and virt-handler has the launcher make it and reports its end there. The
 //! claim leaves the pod, and only then the backup is complete.
 //!
+//! In mode `Pull` the disks are not copied but offered, to clients of an export that belongs to the backup ([`pull`]).
+//!
 //! **Invariants**: a guest has one backup at a time; a backup is complete only if virt-handler has reported that
 //! all of it is on disk; one that began is never begun again: if its guest is gone, it has failed. All progress
 //! is in the objects, so that a later process continues.
@@ -11,6 +13,9 @@
 mod act;
 mod observe;
 mod plan;
+mod pull;
+#[cfg(test)]
+mod pull_tests;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -20,6 +25,7 @@ use std::sync::Arc;
 use kube::Client;
 use kube::runtime::watcher;
 use kubevirt_api::backup::{VirtualMachineBackup, VirtualMachineBackupTracker};
+use kubevirt_api::export::VirtualMachineExport;
 use reasons::Reason;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
@@ -34,6 +40,7 @@ use crate::wiring::Wiring;
 /// Trigger by a backup.
 const BACKUP: &str = "virtualmachinebackup";
 const TRACKER: &str = "virtualmachinebackuptracker";
+const EXPORT: &str = "virtualmachineexport";
 /// More steps than any backup needs at once.
 const MAX_STEPS: usize = 16;
 
@@ -42,6 +49,7 @@ struct Controller {
     client: Client,
     backups: Store<VirtualMachineBackup>,
     trackers: Store<VirtualMachineBackupTracker>,
+    exports: Store<VirtualMachineExport>,
     vmis: Store<Guest>,
     volumes: Volumes,
     recorder: Recorder,
@@ -71,10 +79,19 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         let concerned = of_namespace.filter(|one| observe::is_concerned(one, vmi, &known));
         queue.add_all(concerned.map(|one| Key::of(one.as_ref())), VMI);
     });
+    let exports: Store<VirtualMachineExport> = Store::new();
+    let queue = gate.clone();
+    let on_change = move |export: &VirtualMachineExport| {
+        if let Some(owner) = Key::of_controller(export, VirtualMachineBackup::KIND) {
+            queue.add(owner, EXPORT);
+        }
+    };
+    wiring.watch_if_defined(watcher::Config::default(), &exports, on_change);
     let controller = Controller {
         client: wiring.settings.client.clone(),
         backups: backups.clone(),
         trackers,
+        exports,
         vmis,
         volumes: wiring.caches.volumes(&gate),
         recorder: wiring.recorder.clone(),
@@ -92,6 +109,10 @@ enum BackupError {
         #[source]
         source: WriteError,
     },
+    #[error("create the export")]
+    Offer(#[source] WriteError),
+    #[error("delete the export")]
+    Withdraw(#[source] WriteError),
     #[error("write the status")]
     Status(#[source] WriteError),
 }
@@ -100,13 +121,18 @@ impl ReconcileError for BackupError {
     fn reason(&self) -> Reason {
         match self {
             Self::Update { .. } => Reason::FailedUpdate,
+            Self::Offer(_) => Reason::FailedCreate,
+            Self::Withdraw(_) => Reason::FailedDelete,
             Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
 
     fn retry(&self) -> Retry {
         match self {
-            Self::Update { source, .. } | Self::Status(source) => source.retry(),
+            Self::Update { source, .. }
+            | Self::Offer(source)
+            | Self::Withdraw(source)
+            | Self::Status(source) => source.retry(),
         }
     }
 }
@@ -133,8 +159,11 @@ impl Reconciler for Controller {
             if let Some(after) = self.act(key, &observed, step).await? {
                 backup = Arc::new(after);
             }
-            if step == plan::Step::RemoveFinalizer {
-                return Ok(Requeue::OnChange);
+            match step {
+                plan::Step::RemoveFinalizer => return Ok(Requeue::OnChange),
+                // The cache does not have the change yet.
+                plan::Step::Offer | plan::Step::Withdraw => return Ok(Requeue::After(RETRY)),
+                _ => {}
             }
         }
         Ok(Requeue::After(RETRY))

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kubevirt_api::backup::{
-    BackupCheckpoint, BackupVolumeInfo, ConditionType as Type, VirtualMachineBackup,
+    BackupCheckpoint, BackupMode, BackupVolumeInfo, ConditionType as Type, VirtualMachineBackup,
     VirtualMachineBackupTracker,
 };
 use kubevirt_api::conditions::{self, Condition as _};
+use kubevirt_api::export::VirtualMachineExport;
 use kubevirt_api::finalizers;
 use kubevirt_api::vmi_status::{VirtualMachineInstanceBackupStatus, VolumeStatus};
 use launcher_pod::ClaimMode;
@@ -31,7 +32,18 @@ pub(super) struct Observed {
     pub(super) tracker: Option<Arc<VirtualMachineBackupTracker>>,
     /// The checkpoints that the trackers of the VM need.
     pub(super) kept_checkpoints: Vec<String>,
+    pub(super) export: Export,
     pub(super) now: Timestamp,
+}
+
+/// The export by whose server the disks are offered.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Export {
+    #[default]
+    None,
+    /// Something else has its name.
+    Foreign,
+    Own(Arc<VirtualMachineExport>),
 }
 
 /// The claim to write to.
@@ -74,6 +86,19 @@ impl Observed {
     /// What virt-handler reports about the backup.
     pub(super) fn report(&self) -> Option<&VirtualMachineInstanceBackupStatus> {
         report_of(self.guest.as_ref()?, &self.backup)
+    }
+
+    /// Whether the disks are offered to a client, not copied.
+    pub(super) fn is_pull(&self) -> bool {
+        self.backup.spec.mode == Some(BackupMode::Pull)
+    }
+
+    /// The export, unless it is being deleted.
+    pub(super) fn offer(&self) -> Option<&Arc<VirtualMachineExport>> {
+        match &self.export {
+            Export::Own(export) if export.metadata.deletion_timestamp.is_none() => Some(export),
+            _ => None,
+        }
     }
 
     /// Whether the source is a tracker.
@@ -141,6 +166,14 @@ type Condition = k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 fn progressing(backup: &VirtualMachineBackup) -> Option<&Condition> {
     let all = &backup.status.as_ref()?.conditions;
     conditions::find(all, &Type::Progressing.as_str().to_owned())
+}
+
+/// Names prove nothing.
+fn is_controlled(export: &VirtualMachineExport, backup: &VirtualMachineBackup) -> bool {
+    let mut owners = export.metadata.owner_references.iter().flatten();
+    owners.any(|owner| {
+        owner.controller == Some(true) && Some(&owner.uid) == backup.metadata.uid.as_ref()
+    })
 }
 
 /// Whether the backup has completed or failed.
@@ -267,7 +300,16 @@ impl Controller {
             one.metadata.deletion_timestamp.is_none() && Some(&one.spec.source.name) == vm.as_ref()
         });
         let tracker = is_tracked(&backup).then(|| self.trackers.get(&source));
+        let export = self
+            .exports
+            .get(&named(backup.metadata.name.as_deref().unwrap_or_default()));
+        let export = match export {
+            None => Export::None,
+            Some(export) if is_controlled(&export, &backup) => Export::Own(export),
+            Some(_) => Export::Foreign,
+        };
         Observed {
+            export,
             tracker: tracker.flatten(),
             kept_checkpoints: checkpoints(of_vm),
             backup,

@@ -1,6 +1,6 @@
 //! Pure planning: maps an observed backup to its next step and to what users see.
 
-use kubevirt_api::backup::{BackupMode, QuiesceStatus};
+use kubevirt_api::backup::QuiesceStatus;
 use kubevirt_api::vmi::UtilityVolumeType;
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceBackupStatus as Report, VirtualMachineInstancePhase as Phase, VolumePhase,
@@ -8,6 +8,7 @@ use kubevirt_api::vmi_status::{
 use reasons::Reason;
 
 use super::observe::{Observed, Target, has_finalizer};
+use super::pull;
 use crate::operation;
 use crate::view::Guest;
 
@@ -20,6 +21,10 @@ pub(super) enum Step {
     Begin,
     /// Records the checkpoint of the backup in its tracker.
     Track,
+    /// Creates the export by which the disks are offered.
+    Offer,
+    /// Deletes the export.
+    Withdraw,
     /// Removes the claim from the guest's utility volumes.
     Detach,
     /// Removes the backup from the status of the guest.
@@ -38,6 +43,12 @@ pub(super) enum Progress {
     /// The copy is complete, and its claim is leaving the guest's pod.
     Leaving,
     Aborting,
+    /// The guest offers its disks, and their export is not ready, with the reason.
+    Offering(String),
+    /// A client can read the disks.
+    Offered,
+    /// The time of the offer is over.
+    Expired,
     Complete,
     Failed(Reason, String),
 }
@@ -52,20 +63,29 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     if !has_finalizer(&observed.backup) {
         return Plan::step(Step::AddFinalizer, Progress::Kept);
     }
-    if observed.backup.spec.mode == Some(BackupMode::Pull) {
-        let message = "this version makes no backups of mode Pull; leave out spec.mode";
+    if observed.report().is_some() || observed.has_begun() || observed.is_copied() {
+        return if observed.is_pull() {
+            pull::follow(observed)
+        } else {
+            follow(observed)
+        };
+    }
+    if observed.is_pull() && pull::time_left(observed).is_none() {
+        let message =
+            "its time was over before the disks were offered; set a longer spec.ttlDuration";
         return failed(Reason::Failed, message);
     }
-    if observed.report().is_some() || observed.has_begun() || observed.is_copied() {
-        return follow(observed);
-    }
-    match ready(observed) {
+    let mut plan = match ready(observed) {
         Ok(guest) => bring(observed, guest),
         Err(plan) => plan,
+    };
+    if observed.is_pull() {
+        plan.requeue_in = pull::time_left(observed);
     }
+    plan
 }
 
-fn failed(reason: Reason, message: impl Into<String>) -> Plan {
+pub(super) fn failed(reason: Reason, message: impl Into<String>) -> Plan {
     Plan::state(Progress::Failed(reason, message.into()))
 }
 
@@ -80,6 +100,9 @@ fn clear_up(observed: &Observed) -> Plan {
     } else {
         Progress::Aborting
     };
+    if observed.offer().is_some() {
+        return Plan::step(Step::Withdraw, progress);
+    }
     // The pod of a guest that has ended takes its volumes with it.
     let guest = observed.guest.as_ref().filter(|guest| !guest.is_final());
     if guest.is_some() {
@@ -203,11 +226,11 @@ fn follow(observed: &Observed) -> Plan {
     Plan::state(Progress::Complete)
 }
 
-fn has_failed(report: &Report) -> bool {
+pub(super) fn has_failed(report: &Report) -> bool {
     report.failed == Some(true) || (report.completed == Some(true) && report.volumes.is_empty())
 }
 
-fn failure(report: &Report) -> String {
+pub(super) fn failure(report: &Report) -> String {
     if report.failed != Some(true) {
         return "the copy ended without a disk".to_owned();
     }

@@ -10,6 +10,7 @@ use reasons::Reason;
 
 use super::observe::Observed;
 use super::plan::{Progress, is_incomplete};
+use super::pull;
 
 pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
     let mut status = observed.backup.status.clone().unwrap_or_default();
@@ -28,7 +29,8 @@ pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
         ),
         Progress::Copying(message) => {
             // Only its end says whether it could build on a parent.
-            let is_asked = observed.is_tracked() && observed.parent().is_some();
+            let is_asked =
+                observed.is_tracked() && !observed.is_pull() && observed.parent().is_some();
             status.type_ = (!is_asked).then_some(BackupType::Full);
             set(
                 list,
@@ -79,6 +81,46 @@ pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
                 &now,
             );
         }
+        Progress::Offering(message) => {
+            set(
+                list,
+                &Type::Progressing,
+                true,
+                Reason::PreparingExport,
+                message,
+                &now,
+            );
+            note_offer(observed, &mut status);
+        }
+        Progress::Offered => {
+            let report = observed.report();
+            let message = report.and_then(|report| report.backup_msg.as_deref());
+            let mut message = message.unwrap_or_default().to_owned();
+            if observed.is_tracked() {
+                message.push_str("; mode Pull has all blocks, and leaves the tracker as it is");
+            }
+            let message = Reason::ExportReady.advise(&message);
+            set(
+                list,
+                &Type::Progressing,
+                true,
+                Reason::ExportReady,
+                &message,
+                &now,
+            );
+            note_offer(observed, &mut status);
+        }
+        Progress::Expired => {
+            let message = "the time of the backup is over, and its disks are not offered any more";
+            set(
+                list,
+                &Type::Progressing,
+                true,
+                Reason::Aborting,
+                message,
+                &now,
+            );
+        }
         Progress::Complete => {
             let quiesced = Type::Quiesced.as_str().to_owned();
             let quiesced = conditions::find(list, &quiesced).map(|one| one.reason().to_owned());
@@ -102,7 +144,32 @@ pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
             set(list, &Type::Progressing, false, *reason, "", &now);
         }
     }
+    if matches!(progress, Progress::Complete | Progress::Failed(..)) && observed.is_pull() {
+        withdraw(&mut status);
+    }
     status
+}
+
+/// What is offered, and where.
+fn note_offer(observed: &Observed, status: &mut Status) {
+    let export = observed.offer();
+    let links = export.and_then(|export| pull::links(export));
+    status.type_ = Some(BackupType::Full);
+    status.export_uid = export.and_then(|export| export.metadata.uid.clone());
+    status.endpoint_cert = links.map(|link| link.cert.clone());
+    let volumes = observed.report().into_iter().flat_map(|one| &one.volumes);
+    status.included_volumes = volumes
+        .map(|one| pull::volume(&one.volume_name, links))
+        .collect();
+}
+
+/// Removes the addresses of what is not offered any more.
+fn withdraw(status: &mut Status) {
+    status.endpoint_cert = None;
+    for volume in &mut status.included_volumes {
+        volume.data_endpoint = None;
+        volume.map_endpoint = None;
+    }
 }
 
 /// Whether the guest wrote its caches to disk.

@@ -7,7 +7,7 @@ use kubevirt_api::backup::{VirtualMachineBackup, VirtualMachineBackupTracker};
 use serde_json::{Value, json};
 
 use super::act::{begin_patch, forget_patch};
-use super::observe::{Observed, Target, holds};
+use super::observe::{Export, Observed, Target, holds};
 use super::plan::{Plan, Progress, plan};
 use super::status::render;
 use crate::view::Guest;
@@ -15,12 +15,12 @@ use crate::view::Guest;
 const VOLUME: &str = "b-backup-target-pvc";
 
 /// Merges members into an object.
-fn merged(mut whole: Value, changes: &Value) -> Value {
+pub(super) fn merged(mut whole: Value, changes: &Value) -> Value {
     json_patch::merge(&mut whole, changes);
     whole
 }
 
-fn backup(changes: &Value) -> Arc<VirtualMachineBackup> {
+pub(super) fn backup(changes: &Value) -> Arc<VirtualMachineBackup> {
     let whole = json!({
         "metadata": {
             "name": "b", "namespace": "n", "finalizers": ["backup.kubevirt.io/vmbackup-protection"],
@@ -33,7 +33,7 @@ fn backup(changes: &Value) -> Arc<VirtualMachineBackup> {
     Arc::new(serde_json::from_value(merged(whole, changes)).unwrap())
 }
 
-fn guest(changes: &Value) -> Arc<Guest> {
+pub(super) fn guest(changes: &Value) -> Arc<Guest> {
     let whole = json!({
         "metadata": {"name": "vm", "namespace": "n"},
         "spec": {"domain": {"devices": {}}},
@@ -43,7 +43,7 @@ fn guest(changes: &Value) -> Arc<Guest> {
     Arc::new(Guest::from(vmi))
 }
 
-fn seen(backup_changes: &Value, guest_changes: &Value) -> Observed {
+pub(super) fn seen(backup_changes: &Value, guest_changes: &Value) -> Observed {
     Observed {
         backup: backup(backup_changes),
         vm: Some("vm".to_owned()),
@@ -51,12 +51,13 @@ fn seen(backup_changes: &Value, guest_changes: &Value) -> Observed {
         target: Target::FileSystem,
         tracker: None,
         kept_checkpoints: Vec::new(),
+        export: Export::None,
         now: "2026-11-27T03:00:00Z".parse().unwrap(),
     }
 }
 
 /// A guest whose spec has the volume.
-fn attached(phase: &str, report: &Value) -> Value {
+pub(super) fn attached(phase: &str, report: &Value) -> Value {
     json!({
         "spec": {"utilityVolumes": [{"name": VOLUME, "claimName": "c", "type": "Backup"}]},
         "status": {
@@ -67,17 +68,17 @@ fn attached(phase: &str, report: &Value) -> Value {
 }
 
 /// A guest whose spec has lost the volume.
-fn leaving(report: &Value) -> Value {
+pub(super) fn leaving(report: &Value) -> Value {
     let whole = attached("Detaching", report);
     merged(whole, &json!({"spec": null}))
 }
 
-fn report(members: &Value) -> Value {
+pub(super) fn report(members: &Value) -> Value {
     let status = json!({"backupName": "b", "startTimestamp": "2026-11-27T02:00:00Z"});
     json!({"state": "", "backupStatus": merged(status, members)})
 }
 
-fn progressing(reason: &str) -> Value {
+pub(super) fn progressing(reason: &str) -> Value {
     json!({"type": "Progressing", "status": "True", "reason": reason, "message": "m",
            "lastTransitionTime": "2026-11-27T02:00:00Z"})
 }
@@ -86,13 +87,13 @@ fn with_conditions(all: &[Value]) -> Value {
     json!({"status": {"conditions": all}})
 }
 
-fn copied() -> Value {
+pub(super) fn copied() -> Value {
     json!({"status": {
         "conditions": [progressing("Initiated")], "includedVolumes": [{"volumeName": "root"}],
     }})
 }
 
-fn complete() -> Value {
+pub(super) fn complete() -> Value {
     with_conditions(&[json!({
         "type": "Complete", "status": "True", "reason": "Completed", "message": "",
         "lastTransitionTime": "2026-11-27T02:00:00Z",
@@ -100,11 +101,12 @@ fn complete() -> Value {
 }
 
 /// The step, or the name of the progress with the beginning of its message.
-fn shown(plan: &Plan) -> String {
+pub(super) fn shown(plan: &Plan) -> String {
     match (&plan.step, &plan.progress) {
         (Some(step), _) => format!("{step:?}"),
         (None, Progress::Waits(message)) => format!("waits: {message}"),
         (None, Progress::Copying(message)) => format!("copies: {message}"),
+        (None, Progress::Offering(message)) => format!("offers: {message}"),
         (None, Progress::Failed(reason, message)) => format!("{reason}: {message}"),
         (None, progress) => format!("{progress:?}"),
     }
@@ -179,9 +181,6 @@ fn backup_waits_for_its_guest_and_its_claim() {
             expected,
         );
     }
-    let pull = json!({"spec": {"mode": "Pull", "tokenSecretRef": "s"}});
-    let expected = "Failed: this version makes no backups of mode Pull; leave out spec.mode";
-    check(&seen(&pull, &none), expected);
 }
 
 #[test]

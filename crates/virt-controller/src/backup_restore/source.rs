@@ -1,6 +1,6 @@
 //! Where the backup is: the claim and the directory.
 
-use kubevirt_api::backup::{ConditionType as Type, VirtualMachineBackup};
+use kubevirt_api::backup::{BackupMode, ConditionType as Type, VirtualMachineBackup};
 use kubevirt_api::conditions::{self, Condition as _};
 
 /// What stands before the name of the directory in the message of a backup that is complete.
@@ -24,6 +24,11 @@ pub(super) fn of_backup(name: &str, backup: Option<&VirtualMachineBackup>) -> So
     let Some(backup) = backup else {
         return Source::Waits(format!("there is no VirtualMachineBackup {name}"));
     };
+    if backup.spec.mode == Some(BackupMode::Pull) {
+        return Source::Unusable(format!(
+            "VirtualMachineBackup {name} has the mode Pull: the client that has read its disks restores them"
+        ));
+    }
     if let Some(failed) = holds(backup, &Type::Failed) {
         return Source::Unusable(format!("VirtualMachineBackup {name} failed: {failed}"));
     }
@@ -99,6 +104,10 @@ mod tests {
         };
         assert!(unusable("Complete", "claim c"));
         assert!(unusable("Failed", "no space"));
+        let mut pull = backup("Progressing", "m");
+        pull.spec.mode = Some(BackupMode::Pull);
+        let found = of_backup("b", Some(&pull));
+        assert!(matches!(found, Source::Unusable(_)), "{found:?}");
         for waits in [None, Some(&backup("Progressing", "directory b"))] {
             assert!(matches!(of_backup("b", waits), Source::Waits(_)));
         }

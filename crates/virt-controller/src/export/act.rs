@@ -179,6 +179,10 @@ impl Controller {
         let input = pod::Input {
             export,
             volumes: &observed.volumes,
+            offer: match &observed.source {
+                Source::Backup(offer) => Some(offer),
+                _ => None,
+            },
             certificate,
             token,
             manifests: manifests.as_deref(),

@@ -1,7 +1,8 @@
 //! The addresses of an export.
 
 use kubevirt_api::export::{
-    ExportManifestType, ExportVolumeFormat, VirtualMachineExport, VirtualMachineExportLink,
+    ExportBackupEndpoint, ExportManifestType, ExportVolumeFormat, VirtualMachineExport,
+    VirtualMachineExportBackup, VirtualMachineExportBackupEndpoint, VirtualMachineExportLink,
     VirtualMachineExportLinks, VirtualMachineExportManifest, VirtualMachineExportVolume,
     VirtualMachineExportVolumeFormat,
 };
@@ -69,7 +70,12 @@ pub(super) fn of(observed: &Observed, proxy: Option<&ExportProxy>) -> VirtualMac
 
 fn link(observed: &Observed, base: Base, audience: Audience) -> VirtualMachineExportLink {
     let volumes = observed.volumes.iter().map(|one| volume(&base.url, one));
-    let has_vm = !matches!(observed.source, Source::Claim);
+    let has_vm = !matches!(observed.source, Source::Claim | Source::Backup(_));
+    let disks = match &observed.source {
+        Source::Backup(offer) => offer.volumes.as_slice(),
+        _ => &[],
+    };
+    let backups = disks.iter().map(|disk| backup(&base.url, disk)).collect();
     let manifest = |type_, file: &str| VirtualMachineExportManifest {
         type_,
         url: format!("{}/{}/manifests/{file}", base.url, audience.as_str()),
@@ -80,7 +86,7 @@ fn link(observed: &Observed, base: Base, audience: Audience) -> VirtualMachineEx
     ];
     VirtualMachineExportLink {
         volumes: volumes.collect(),
-        backups: Vec::new(),
+        backups,
         manifests: manifests.into_iter().filter(|_| has_vm).collect(),
         cert: base.authority,
     }
@@ -89,6 +95,21 @@ fn link(observed: &Observed, base: Base, audience: Audience) -> VirtualMachineEx
 /// The address of a file of a volume. Claims have the names; the server knows no others.
 pub(super) fn file(base: &str, volume: &Volume, file: &str) -> String {
     format!("{base}/volumes/{}/{file}", volume.claim_name)
+}
+
+/// A disk that a guest offers.
+fn backup(base: &str, volume: &str) -> VirtualMachineExportBackup {
+    let endpoint = |endpoint: ExportBackupEndpoint| VirtualMachineExportBackupEndpoint {
+        url: format!("{base}/exports/{volume}/{}", endpoint.as_str()),
+        endpoint,
+    };
+    VirtualMachineExportBackup {
+        name: volume.to_owned(),
+        endpoints: vec![
+            endpoint(ExportBackupEndpoint::Data),
+            endpoint(ExportBackupEndpoint::Map),
+        ],
+    }
 }
 
 fn volume(base: &str, volume: &Volume) -> VirtualMachineExportVolume {

@@ -4,6 +4,8 @@
 //! A pod with the program `disk-export` has the claims and serves them over HTTPS behind a service. The certificate
 //! is made for this export alone, and its authority is in the status beside the links.
 //!
+//! The disks of a backup of mode `Pull` are read from the guest ([`backup`]).
+//!
 //! - [`plan`] decides, [`claims`] renders the claims of a snapshot, [`pod`] renders pod and service, [`links`] the
 //!   addresses, [`manifest`] the objects that import what is exported.
 //!
@@ -11,6 +13,7 @@
 //! that is made belongs to the export and goes with it; no secret is read.
 
 mod act;
+mod backup;
 mod certificate;
 mod claims;
 mod links;
@@ -29,6 +32,7 @@ use std::sync::Arc;
 use cluster_view::Configuration;
 use kube::Client;
 use kube::runtime::watcher;
+use kubevirt_api::backup::VirtualMachineBackup;
 use kubevirt_api::export::VirtualMachineExport;
 use kubevirt_api::snapshot::VirtualMachineSnapshot;
 use kubevirt_api::{VirtualMachine, VirtualMachineInstance, labels};
@@ -116,7 +120,9 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         let exports = all.in_namespace(&own.namespace).into_iter();
         let concerned = exports.filter(|export| {
             let source = &export.spec.source;
-            source.name == own.name || starts_with(guest, &source.name)
+            source.name == own.name
+                || starts_with(guest, &source.name)
+                || source.kind == VirtualMachineBackup::KIND
         });
         queue.add_all(concerned.map(|one| Key::of(one.as_ref())), VMI);
     });

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt as _};
+use kubevirt_api::backup::VirtualMachineBackup;
 use kubevirt_api::data_volume_status::DataVolumePhase;
 use kubevirt_api::export::VirtualMachineExport;
 use kubevirt_api::snapshot::{VirtualMachineSnapshot, VirtualMachineSnapshotPhase, VolumeBackup};
@@ -15,6 +16,7 @@ use kubevirt_api::{VirtualMachine, annotations};
 use reconcile::Key;
 use serde_json::Value;
 
+use super::backup::Offer;
 use super::view::ExporterPod;
 use super::{Controller, ExportError, claims, names};
 use crate::data_volume::{claim_users, copy_is_over, waits_for_consumer};
@@ -53,6 +55,10 @@ pub(super) enum Source {
     NotReady(String),
     /// The VM in a snapshot.
     Snapshot(Value),
+    /// A backup without disks for this export, with the reason.
+    NotOffered(String),
+    /// The disks of a running guest.
+    Backup(Offer),
 }
 
 /// A volume that is exported.
@@ -206,6 +212,10 @@ impl Controller {
             VirtualMachine::KIND => self.observe_vm(key, &named, observed).await?,
             VirtualMachineSnapshot::KIND => {
                 self.observe_snapshot(key, &named, observed).await?;
+            }
+            VirtualMachineBackup::KIND => {
+                let found = self.observe_backup(key, &named.name, &observed.export);
+                observed.source = found.await?;
             }
             _ => observed.source = Source::Unknown,
         }

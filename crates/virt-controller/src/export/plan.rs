@@ -244,6 +244,7 @@ fn check(observed: &Observed) -> Result<(), Obstacle> {
             return Err(match kind.as_str() {
                 "VirtualMachine" => Obstacle::wait(Reason::ExportVMNotFound, message),
                 "VirtualMachineSnapshot" => Obstacle::wait(Reason::VMSnapshotNotFound, message),
+                "VirtualMachineBackup" => Obstacle::wait(Reason::Initializing, message),
                 _ => Obstacle::claims(Reason::Initializing, Reason::ExportPVCNotFound, message),
             });
         }
@@ -259,7 +260,10 @@ fn check(observed: &Observed) -> Result<(), Obstacle> {
             let message = format!("VirtualMachineSnapshot {name} has no volumes");
             return Err(Obstacle::Empty((Reason::VMSnapshotNoVolumes, message)));
         }
-        Source::Claim | Source::Machine { .. } | Source::Snapshot(_) => {}
+        Source::NotOffered(why) => {
+            return Err(Obstacle::wait(Reason::Initializing, why.clone()));
+        }
+        Source::Claim | Source::Machine { .. } | Source::Snapshot(_) | Source::Backup(_) => {}
     }
     check_restored(&observed.volumes)?;
     observed.volumes.iter().try_for_each(check_claim)?;

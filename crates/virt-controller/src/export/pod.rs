@@ -7,9 +7,10 @@ use kubevirt_api::{annotations, labels};
 use launcher_pod::Settings;
 use serde_json::{Value, json};
 
+use super::backup::Offer;
 use super::certificate::Certificate;
 use super::names;
-use super::observe::{Front, Observed, Volume};
+use super::observe::{Front, Observed, Source, Volume};
 use super::plan::expiry;
 use crate::data_volume::is_block;
 
@@ -20,6 +21,12 @@ const PROGRAM: &str = "/usr/bin/disk-export";
 const PORT: u16 = 8443;
 const DISK: &str = "--disk";
 const FILES: &str = "--files";
+const BACKUP: &str = "--backup";
+const BACKUP_VOLUME: &str = "--backup-volume";
+/// Where the claim of a backup is in the container.
+const BACKUP_CLAIM: &str = "/backup";
+/// The label of a node with its name.
+const HOST_NAME: &str = "kubernetes.io/hostname";
 const CERTIFICATE: &str = "/certificate";
 const TOKEN: &str = "/token";
 const MANIFESTS: &str = "/manifests";
@@ -29,6 +36,8 @@ const MANIFESTS: &str = "/manifests";
 pub(super) struct Input<'a> {
     pub(super) export: &'a VirtualMachineExport,
     pub(super) volumes: &'a [Volume],
+    /// The disks that a guest offers.
+    pub(super) offer: Option<&'a Offer>,
     /// The name of the Secret.
     pub(super) certificate: &'a str,
     /// The name of the Secret.
@@ -69,6 +78,12 @@ pub(super) fn pod(input: &Input<'_>) -> Pod {
     for (index, volume) in input.volumes.iter().enumerate() {
         parts.volume(index, volume);
     }
+    if let Some(offer) = input.offer {
+        let claim = json!({"claimName": offer.claim, "readOnly": true});
+        let source = json!({"persistentVolumeClaim": claim});
+        parts.mount("backup", source, BACKUP_CLAIM);
+        parts.arguments.extend(offered(offer).into_iter().flatten());
+    }
     let secrets = settings.image_pull_secrets.iter();
     let secrets: Vec<Value> = secrets.map(|name| json!({"name": name})).collect();
     let pod = json!({
@@ -91,6 +106,8 @@ pub(super) fn pod(input: &Input<'_>) -> Pod {
             "securityContext": launcher_pod::pod_context(settings),
             "imagePullSecrets": Some(secrets).filter(|all| !all.is_empty()),
             "nodeSelector": Some(&settings.node_selectors).filter(|all| !all.is_empty()),
+            "tolerations": input.offer.map(|offer| &offer.tolerations),
+            "affinity": input.offer.map(|offer| on_node(&offer.node)),
             "containers": [{
                 "name": CONTAINER,
                 "image": settings.launcher_image,
@@ -170,6 +187,24 @@ impl Parts {
     }
 }
 
+/// The flags of an offer, each with its value.
+fn offered(offer: &Offer) -> Vec<[String; 2]> {
+    let flag = |flag: &str, value: String| [flag.to_owned(), value];
+    let directory = flag(BACKUP, format!("{BACKUP_CLAIM}/{}", offer.directory));
+    let volumes = offer.volumes.iter();
+    let volumes = volumes.map(|volume| flag(BACKUP_VOLUME, volume.clone()));
+    std::iter::once(directory).chain(volumes).collect()
+}
+
+fn on_node(node: &str) -> Value {
+    let term = json!({"matchExpressions": [
+        {"key": HOST_NAME, "operator": "In", "values": [node]},
+    ]});
+    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [term],
+    }}})
+}
+
 fn has_device(volume: &Volume) -> bool {
     volume.claim.as_deref().is_some_and(is_block)
 }
@@ -189,6 +224,9 @@ fn argument(index: usize, volume: &Volume) -> [String; 2] {
     let path = path(index, volume);
     [flag.to_owned(), format!("{}={path}", volume.claim_name)]
 }
+
+/// The flags that say what is served.
+const FLAGS: [&str; 4] = [DISK, FILES, BACKUP, BACKUP_VOLUME];
 
 /// What a pod serves and proves itself with, as far as links depend on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -210,9 +248,7 @@ impl Served {
         let arguments = container.and_then(|one| one.args.as_deref());
         let pairs = arguments.unwrap_or_default().windows(2);
         let volumes = pairs.filter_map(|pair| match pair {
-            [flag, value] if [DISK, FILES].contains(&flag.as_str()) => {
-                Some(format!("{flag} {value}"))
-            }
+            [flag, value] if FLAGS.contains(&flag.as_str()) => Some(format!("{flag} {value}")),
             _ => None,
         });
         Self {
@@ -227,11 +263,14 @@ impl Served {
             return None;
         };
         let volumes = observed.volumes.iter().enumerate();
+        let volumes = volumes.map(|(index, volume)| argument(index, volume));
+        let offer = match &observed.source {
+            Source::Backup(offer) => offered(offer),
+            _ => Vec::new(),
+        };
         Some(Self {
             certificate: certificate.clone(),
-            volumes: volumes
-                .map(|(index, volume)| argument(index, volume).join(" "))
-                .collect(),
+            volumes: volumes.chain(offer).map(|pair| pair.join(" ")).collect(),
         })
     }
 }

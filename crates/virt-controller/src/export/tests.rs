@@ -545,6 +545,7 @@ fn pod_reads_its_claims_as_an_unprivileged_user() {
     let rendered = pod::pod(&pod::Input {
         export: &observed.export,
         volumes: &observed.volumes,
+        offer: None,
         certificate: "secret-1",
         token: "export-token-copy",
         manifests: Some("manifests-1"),

@@ -1,9 +1,12 @@
 //! Backups of running VMs, with the part of virt-handler played by the test.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::backup::{VirtualMachineBackup, VirtualMachineBackupTracker};
+use kubevirt_api::export::VirtualMachineExport;
 use serde_json::{Value, json};
 
 use super::cluster::{NAMESPACE, TestCluster};
@@ -294,7 +297,7 @@ async fn back_up_tracked(
         .await
         .unwrap();
     // The next backup of this name is another directory.
-    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
     (requested, json!(backup.status))
 }
 
@@ -366,6 +369,64 @@ async fn checkpoints_of_other_trackers_are_kept() {
     cluster.end().await;
 }
 
+/// Offers the disks, until the time of the backup is over.
+async fn offer(cluster: &TestCluster) {
+    let token = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "token", "namespace": NAMESPACE}, "stringData": {"token": "secret"},
+    });
+    cluster.create(token).await;
+    let mut spec = of_vm();
+    spec["mode"] = json!("Pull");
+    spec["tokenSecretRef"] = json!("token");
+    spec["ttlDuration"] = json!("15m");
+    create(cluster, spec).await;
+    begin(cluster).await;
+    let vmi = cluster.vmis().get("a").await.unwrap();
+    let mode = vmi.annotations().get("ferrovirt.io/backup-mode");
+    assert_eq!(mode.map(String::as_str), Some("Pull"));
+    let offered = json!({"quiesceStatus": "Succeeded", "volumes": [{"volumeName": "root"}]});
+    write(cluster, offered).await;
+    wait_for(cluster, "Progressing", "ExportReady").await;
+    let status = json!(backups(cluster).get("nightly").await.unwrap().status);
+    let volume = &status["includedVolumes"][0];
+    let url = volume["mapEndpoint"].as_str().unwrap_or_default();
+    assert!(url.ends_with("/exports/root/map"), "{status}");
+    assert!(status["endpointCert"].is_string(), "{status}");
+    let pod = cluster.pods().get("virt-export-nightly").await.unwrap();
+    let pod = json!(pod);
+    let arguments = json!(pod["spec"]["containers"][0]["args"]);
+    assert!(
+        arguments.to_string().contains("--backup-volume"),
+        "{arguments}"
+    );
+
+    cluster.advance(Duration::from_mins(15)).await;
+    wait_for_phase(cluster, VOLUME, "Detaching").await;
+    let ended = json!({"completed": true, "backupMsg": "the disks are not offered any more"});
+    write(cluster, ended).await;
+    report_with(cluster, VOLUME, json!({"phase": "UnMountedFromPod"})).await;
+    wait_for_attachments(cluster, &[]).await;
+    wait_for(cluster, "Complete", "Completed").await;
+    let status = json!(backups(cluster).get("nightly").await.unwrap().status);
+    assert_eq!(status["endpointCert"], Value::Null);
+    cluster
+        .wait_until("the export is gone", async || {
+            let exports: Api<VirtualMachineExport> =
+                Api::namespaced(cluster.client.clone(), NAMESPACE);
+            exports.get_opt("nightly").await.unwrap().is_none()
+        })
+        .await;
+    is_clean(cluster).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn disks_are_offered_until_the_time_of_the_backup_is_over() {
+    let cluster = with_guest().await;
+    offer(&cluster).await;
+    cluster.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn backups_survive_a_crash_of_the_controllers_at_every_failpoint() {
     let names = ::failpoints::NAMES.lines();
@@ -374,6 +435,8 @@ async fn backups_survive_a_crash_of_the_controllers_at_every_failpoint() {
         cluster.crash_after(name);
         if name.ends_with("/track") {
             back_up_three_times(&cluster).await;
+        } else if name.ends_with("/offer") || name.ends_with("/withdraw") {
+            offer(&cluster).await;
         } else {
             back_up(&cluster).await;
         }

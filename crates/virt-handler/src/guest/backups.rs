@@ -23,7 +23,7 @@ use launcher_channel::{
 };
 use model::{
     Guest, backed_up_volumes, backup_directory, backup_volume, kept_checkpoints, last_backup,
-    requested_checkpoint,
+    offers_disks, requested_checkpoint,
 };
 use reasons::Reason;
 
@@ -37,6 +37,9 @@ const OWN_CLAIM: &str = "the claim is also a volume of the guest; name another o
 
 /// The reason if a name would lead out of the volume.
 const BAD_NAMES: &str = "the names of the backup are not file names; make it under another name";
+
+const OFFERED: &str = "the disks are offered as they were when the backup began";
+const OFFER_ENDED: &str = "the disks are not offered any more";
 
 const OLD_LAUNCHER: &str =
     "the guest's launcher is of an earlier version; restart or migrate the VM";
@@ -54,7 +57,7 @@ impl Pass<'_> {
             next.retry_in.get_or_insert(plugged::RETRY);
             return Ok(());
         };
-        if is_own_claim(self.vmi, volume) || !state.takes_backups {
+        if is_own_claim(self.vmi, volume) || !takes(self.vmi, state) {
             return Ok(());
         }
         let plan = plan(self.vmi, volume, status, state);
@@ -90,21 +93,22 @@ impl Pass<'_> {
     pub(super) async fn end_backup(&self, volume: &str, next: &mut Plugged) -> bool {
         let status = last_backup(self.vmi).filter(|status| is_to(status, volume));
         // It was made, or was never begun.
-        let Some(status) = status.filter(|status| !has_succeeded(status)) else {
+        let is_offer = offers_disks(self.vmi);
+        let Some(status) = status.filter(|status| is_offer || !has_succeeded(status)) else {
             return true;
         };
         let Some(state) = &self.link.state else {
             return false;
         };
         let plan = plan(self.vmi, volume, status, state);
-        if plan.path().is_none() || !state.takes_backups {
+        if plan.path().is_none() || !takes(self.vmi, state) {
             return true;
         }
         match report_of(state, &plan).map(|report| &report.stage) {
             // Its end is not in the status yet: another end may follow.
             Some(BackupStage::Done { .. }) if status.completed != Some(true) => return false,
             Some(BackupStage::Done { .. } | BackupStage::Failed(_) | BackupStage::Cancelled) => {}
-            Some(BackupStage::Running { .. }) | None => {
+            Some(BackupStage::Running { .. } | BackupStage::Offered) | None => {
                 if let Err(error) = self.entry.session.call(Request::CancelBackup(plan)).await {
                     let failure = Failure {
                         reason: Reason::VolumeNotUnmounted,
@@ -147,7 +151,7 @@ pub(super) fn advance(
     let Some(state) = state else {
         return;
     };
-    if !state.takes_backups {
+    if !takes(vmi, state) {
         end(status, Err(OLD_LAUNCHER), now);
         return;
     }
@@ -158,9 +162,9 @@ pub(super) fn advance(
         }
         return;
     };
-    // Before the end the field is the request.
+    // Before the end, or an offer, the field is the request.
     if let Some(quiesce) = &report.quiesce
-        && !report.stage.is_running()
+        && !matches!(report.stage, BackupStage::Running { .. })
     {
         status.quiesce_status = Some(quiesce_status(quiesce).as_str().to_owned());
     }
@@ -170,14 +174,16 @@ pub(super) fn advance(
             let parts: Vec<String> = copied.into_iter().chain(report.detail.clone()).collect();
             status.backup_msg = (!parts.is_empty()).then(|| parts.join("; "));
         }
+        BackupStage::Offered => {
+            status.volumes = volumes(&report.plan);
+            let mut message = OFFERED.to_owned();
+            note_quiesce(report.quiesce.as_ref(), &mut message);
+            status.backup_msg = Some(message);
+        }
         BackupStage::Done { bytes, lineage } => {
             let is_tracked = requested_checkpoint(vmi).is_some();
             status.checkpoint_name = checkpoint(lineage, &report.plan.directory);
-            let volumes = report.plan.disks.iter();
-            let info = |volume: &String| VirtualMachineInstanceBackupVolumeInfo {
-                volume_name: volume.clone(),
-            };
-            status.volumes = volumes.map(info).collect();
+            status.volumes = volumes(&report.plan);
             let mut message = format!(
                 "directory {} (files: {}, bytes: {bytes})",
                 report.plan.directory,
@@ -199,14 +205,34 @@ pub(super) fn advance(
                 message.push_str("; ");
                 message.push_str(note);
             }
-            if let Some(Quiesce::Failed(why) | Quiesce::Skipped(why)) = &report.quiesce {
-                message.push_str("; the guest did not write its caches to disk first: ");
-                message.push_str(why);
-            }
+            note_quiesce(report.quiesce.as_ref(), &mut message);
             end(status, Ok(message), now);
         }
         BackupStage::Failed(why) => end(status, Err(why), now),
+        // Only a cancellation ends an offer well.
+        BackupStage::Cancelled if plan.is_offer && !status.volumes.is_empty() => {
+            end(status, Ok(OFFER_ENDED.to_owned()), now);
+        }
         BackupStage::Cancelled => end(status, Err("the backup was cancelled"), now),
+    }
+}
+
+/// Whether the launcher can do what is requested.
+fn takes(vmi: &VirtualMachineInstance, state: &GuestState) -> bool {
+    state.takes_backups && (state.offers_disks || !offers_disks(vmi))
+}
+
+fn volumes(plan: &BackupPlan) -> Vec<VirtualMachineInstanceBackupVolumeInfo> {
+    let info = |volume: &String| VirtualMachineInstanceBackupVolumeInfo {
+        volume_name: volume.clone(),
+    };
+    plan.disks.iter().map(info).collect()
+}
+
+fn note_quiesce(quiesce: Option<&Quiesce>, message: &mut String) {
+    if let Some(Quiesce::Failed(why) | Quiesce::Skipped(why)) = quiesce {
+        message.push_str("; the guest did not write its caches to disk first: ");
+        message.push_str(why);
     }
 }
 
@@ -260,7 +286,8 @@ fn plan(
     let disks = backed_up_volumes(&Guest::of(vmi), |volume| state.disks.contains_key(volume));
     let directory = backup_directory(name, &start);
     let checkpoint = requested_checkpoint(vmi).map(str::to_owned);
-    let checkpoint = checkpoint.filter(|_| shared_disk(vmi, &disks).is_none());
+    let is_offer = offers_disks(vmi);
+    let checkpoint = checkpoint.filter(|_| !is_offer && shared_disk(vmi, &disks).is_none());
     BackupPlan {
         volume: volume.to_owned(),
         leaves_checkpoint: checkpoint.is_some(),
@@ -269,6 +296,7 @@ fn plan(
         directory,
         disks: disks.into_iter().map(str::to_owned).collect(),
         quiesces: status.quiesce_status.as_deref() != Some(QuiesceStatus::Skipped.as_str()),
+        is_offer,
     }
 }
 
@@ -488,6 +516,46 @@ mod tests {
         let begun = begun(&vmi, &volume).unwrap();
         let plan = plan(&vmi, &volume, begun, &GuestState::default());
         assert!(!plan.leaves_checkpoint && plan.parent.is_none());
+    }
+
+    #[test]
+    fn offer_has_its_volumes_until_it_is_cancelled() {
+        let offered = |status: &Value| {
+            let mut vmi = vmi("c", status);
+            let mode = (annotations::BACKUP_MODE.to_owned(), "Pull".to_owned());
+            vmi.metadata.annotations = Some([mode].into());
+            vmi
+        };
+        let before = offered(&requested());
+        let own = |stage| GuestState {
+            offers_disks: true,
+            ..state(DIRECTORY, stage, Quiesce::Succeeded)
+        };
+        let status = begun(&before, &backup_volume("b")).unwrap();
+        let plan = plan(&before, &backup_volume("b"), status, &GuestState::default());
+        assert!(plan.is_offer && !plan.leaves_checkpoint);
+        let found = next(&before, &own(BackupStage::Offered));
+        assert_eq!(found["volumes"], json!([{"volumeName": "root"}]));
+        assert_eq!(found["quiesceStatus"], "Succeeded");
+        assert_eq!(
+            (&found["completed"], &found["backupMsg"]),
+            (&Value::Null, &json!(OFFERED))
+        );
+        let ended = next(&offered(&found), &own(BackupStage::Cancelled));
+        assert_eq!(
+            (&ended["completed"], &ended["failed"]),
+            (&json!(true), &Value::Null)
+        );
+        assert_eq!(ended["volumes"], found["volumes"]);
+        // It was cancelled before anybody could read.
+        let ended = next(&before, &own(BackupStage::Cancelled));
+        assert_eq!(ended["failed"], true);
+        // It would copy the disks.
+        let earlier = GuestState {
+            takes_backups: true,
+            ..GuestState::default()
+        };
+        assert_eq!(next(&before, &earlier)["backupMsg"], OLD_LAUNCHER);
     }
 
     #[test]

@@ -15,7 +15,9 @@ use std::{
 };
 
 use domain_xml::{Provisioning, VolumeFacts, VolumeMode};
-use launcher_channel::{BACKUP_DRAFT, BACKUP_MANIFEST, DUMP_SUFFIX, SAVED_SUFFIX, backup_file};
+use launcher_channel::{
+    BACKUP_DRAFT, BACKUP_MANIFEST, BACKUP_SOCKET, DUMP_SUFFIX, SAVED_SUFFIX, backup_file,
+};
 use model::paths;
 use rustix::{
     fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags},
@@ -176,7 +178,7 @@ impl Plugs {
             let entry = entry?;
             let file = entry.file_name();
             let is_own = file.to_bytes().ends_with(suffix.as_bytes())
-                || file.to_bytes() == BACKUP_DRAFT.as_bytes();
+                || [BACKUP_DRAFT, BACKUP_SOCKET].contains(&file.to_string_lossy().as_ref());
             if is_own {
                 remove_file(&directory, file)?;
             }
@@ -419,7 +421,7 @@ mod tests {
             fs::metadata(&directory).unwrap().uid(),
             kubevirt_api::RUNTIME_USER
         );
-        let files = [BACKUP_MANIFEST, "root.qcow2", "mine"];
+        let files = [BACKUP_MANIFEST, BACKUP_SOCKET, "root.qcow2", "mine"];
         for file in files {
             fs::write(directory.join(file), "x").unwrap();
         }

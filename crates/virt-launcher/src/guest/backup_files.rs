@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use container_disk::beneath;
 use disk_image::{Blueprint, Format, probe_file, write_to};
 use launcher_channel::{
-    BACKUP_DRAFT, BACKUP_MANIFEST, BackedUpVolume, BackupKind, BackupManifest, Lineage, backup_file,
+    BACKUP_DRAFT, BACKUP_MANIFEST, BACKUP_SOCKET, BackedUpVolume, BackupKind, BackupManifest,
+    Lineage, backup_file,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
@@ -81,6 +82,7 @@ impl Files {
         remove(directory, BACKUP_MANIFEST)?;
         directory.sync_all()?;
         remove(directory, BACKUP_DRAFT)?;
+        remove(directory, BACKUP_SOCKET)?;
         for volume in &self.volumes {
             remove(directory, &backup_file(volume))?;
         }

@@ -5,6 +5,7 @@
 //! leaves a guest frozen.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ const CHECKSUMS: &str = "checksums of the files are computed";
 pub(super) enum Note {
     Quiesced(Quiesce),
     Percent(u8),
+    /// The disks are offered.
+    Offered,
     /// What it does, besides copying.
     Detail(&'static str),
     /// With the reason, if it was interrupted.
@@ -56,6 +59,16 @@ pub(super) enum Freezer {
     None(Quiesce),
 }
 
+/// What a run does.
+#[derive(Debug)]
+pub(super) enum Work {
+    Make(Freezer),
+    /// Ends what an earlier launcher has begun.
+    Cancel,
+    /// The same, with the reason why the backup has failed.
+    GiveUp(&'static str),
+}
+
 /// One backup.
 #[derive(Debug)]
 pub(super) struct BackupRun {
@@ -64,6 +77,8 @@ pub(super) struct BackupRun {
     pub(super) guest: settings::Guest,
     pub(super) plan: BackupPlan,
     pub(super) files: Files,
+    /// Leads to the directory while the disks are offered.
+    pub(super) link: PathBuf,
     pub(super) notes: mpsc::Sender<Note>,
     pub(super) cancel: CancellationToken,
     pub(super) turn: Arc<Mutex<()>>,
@@ -118,19 +133,24 @@ pub(super) enum Copied {
 }
 
 /// What QEMU is to do, all at one moment.
-enum Start {
-    /// To copy all blocks, by this XML for libvirt.
+pub(super) enum Start {
+    /// To copy or offer all blocks, by this XML for libvirt.
     Full(String),
     /// To copy what has changed, by this transaction.
     Increment(serde_json::Value),
 }
 
 impl BackupRun {
-    pub(super) async fn make(self, freezer: Option<Freezer>) {
+    pub(super) async fn make(self, work: Work) {
         let _turn = self.turn.lock().await;
-        let made = match freezer {
-            Some(freezer) => self.back_up(freezer).await,
-            None => self.end_earlier().await.map(|()| BackupStage::Cancelled),
+        let made = match work {
+            Work::Make(freezer) if self.plan.is_offer => self.offer(freezer).await,
+            Work::Make(freezer) => self.back_up(freezer).await,
+            Work::Cancel => self.end_earlier().await.map(|()| BackupStage::Cancelled),
+            Work::GiveUp(why) => {
+                let ended = self.end_earlier().await;
+                ended.map(|()| BackupStage::Failed(why.to_owned()))
+            }
         };
         let stage = match made {
             Ok(stage) => Ok(stage),
@@ -228,7 +248,7 @@ impl BackupRun {
     }
 
     /// Ends a job that an earlier launcher has begun.
-    async fn end_earlier(&self) -> Result<(), BackupError> {
+    pub(super) async fn end_earlier(&self) -> Result<(), BackupError> {
         let deadline = Instant::now() + CANCEL_LIMIT;
         loop {
             let job = self.connection.disk_job(&self.domain).await?;
@@ -259,7 +279,7 @@ impl BackupRun {
         }
     }
 
-    async fn copies(&self) -> Result<Vec<Copy>, BackupError> {
+    pub(super) async fn copies(&self) -> Result<Vec<Copy>, BackupError> {
         let xml = self.connection.xml(&self.domain).await?;
         let live = LiveDomain::parse(&xml).map_err(BackupError::Domain)?;
         if self.files.volumes.is_empty() {
@@ -271,6 +291,7 @@ impl BackupRun {
             let disk = disk.ok_or_else(|| BackupError::Missing(volume.clone()))?;
             Ok(Copy {
                 target: disk.target.clone(),
+                volume: volume.clone(),
                 path: self.files.path(volume).to_string_lossy().into_owned(),
             })
         };
@@ -278,7 +299,7 @@ impl BackupRun {
     }
 
     /// Begins the job while the guest's file systems are frozen; returns whether they were.
-    async fn begin(&self, freezer: Freezer, start: &Start) -> Result<bool, BackupError> {
+    pub(super) async fn begin(&self, freezer: Freezer, start: &Start) -> Result<bool, BackupError> {
         let agent = match freezer {
             Freezer::Agent(agent) => agent,
             Freezer::None(quiesce) => {
@@ -318,7 +339,7 @@ impl BackupRun {
         quiesced
     }
 
-    async fn follow(&self) -> Result<Copied, BackupError> {
+    pub(super) async fn follow(&self) -> Result<Copied, BackupError> {
         let mut reported = 0;
         let mut deadline = None;
         loop {

@@ -1,5 +1,7 @@
 //! The XML of a backup: which disks are copied, and to which files. Pure.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 /// A disk and its copy.
@@ -7,6 +9,8 @@ use serde::Serialize;
 pub(super) struct Copy {
     /// The device name in the guest.
     pub(super) target: String,
+    /// Its volume, by whose name it is offered.
+    pub(super) volume: String,
     pub(super) path: String,
 }
 
@@ -15,7 +19,18 @@ pub(super) struct Copy {
 struct Backup<'a> {
     #[serde(rename = "@mode")]
     mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<Server<'a>>,
     disks: Disks<'a>,
+}
+
+/// Where QEMU listens.
+#[derive(Serialize)]
+struct Server<'a> {
+    #[serde(rename = "@transport")]
+    transport: &'static str,
+    #[serde(rename = "@socket")]
+    socket: &'a str,
 }
 
 #[derive(Serialize)]
@@ -31,8 +46,13 @@ struct Disk<'a> {
     backup: &'static str,
     #[serde(rename = "@type")]
     kind: &'static str,
+    #[serde(rename = "@exportname", skip_serializing_if = "Option::is_none")]
+    export: Option<&'a str>,
     driver: Driver,
-    target: Target<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<Target<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scratch: Option<Target<'a>>,
 }
 
 #[derive(Serialize)]
@@ -50,17 +70,49 @@ struct Target<'a> {
 /// Disks that are not listed are not copied.
 pub(super) fn render<'a>(copies: &'a [Copy]) -> Result<String, quick_xml::SeError> {
     let disk = |copy: &'a Copy| {
-        let Copy { target, path } = copy;
+        let Copy { target, path, .. } = copy;
         Disk {
             name: target,
             backup: "yes",
             kind: "file",
+            export: None,
             driver: Driver { format: "qcow2" },
-            target: Target { file: path },
+            target: Some(Target { file: path }),
+            scratch: None,
         }
     };
     let backup = Backup {
         mode: "push",
+        server: None,
+        disks: Disks {
+            disk: copies.iter().map(disk).collect(),
+        },
+    };
+    quick_xml::se::to_string(&backup)
+}
+
+/// The disks are offered as they are at this moment, by the names of their volumes. The files get what the guest
+/// overwrites meanwhile.
+pub(super) fn render_offer<'a>(
+    copies: &'a [Copy],
+    socket: &'a Path,
+) -> Result<String, quick_xml::SeError> {
+    let disk = |copy: &'a Copy| Disk {
+        name: &copy.target,
+        backup: "yes",
+        kind: "file",
+        export: Some(&copy.volume),
+        driver: Driver { format: "qcow2" },
+        target: None,
+        scratch: Some(Target { file: &copy.path }),
+    };
+    let socket = socket.to_str().unwrap_or_default();
+    let backup = Backup {
+        mode: "pull",
+        server: Some(Server {
+            transport: "unix",
+            socket,
+        }),
         disks: Disks {
             disk: copies.iter().map(disk).collect(),
         },
@@ -73,9 +125,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn offer_names_its_socket_and_its_disks() {
+        let copy = Copy {
+            target: "vda".to_owned(),
+            volume: "root".to_owned(),
+            path: "/b/root.qcow2".to_owned(),
+        };
+        let xml = render_offer(&[copy], Path::new("/l/nbd.sock")).unwrap();
+        let expected = "<domainbackup mode=\"pull\"><server transport=\"unix\" socket=\"/l/nbd.sock\"/>\
+             <disks><disk name=\"vda\" backup=\"yes\" type=\"file\" exportname=\"root\">\
+             <driver type=\"qcow2\"/><scratch file=\"/b/root.qcow2\"/></disk></disks></domainbackup>";
+        assert_eq!(xml, expected);
+    }
+
+    #[test]
     fn every_copy_is_a_qcow2_file() {
         let copy = |target: &str, path: &str| Copy {
             target: target.to_owned(),
+            volume: String::new(),
             path: path.to_owned(),
         };
         let xml = render(&[copy("vda", "/b/root.qcow2"), copy("sda", "/b/a&b.qcow2")]).unwrap();

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::agent_link::AgentLink;
 use super::backup_files::Files;
-use super::backup_run::{BackupError, BackupRun, Freezer, Note};
+use super::backup_run::{BackupError, BackupRun, Freezer, Note, Work};
 use super::leftovers::Leftovers;
 use super::refusal::Refusal;
 use super::status::Status;
@@ -24,6 +24,9 @@ use super::task::Guest;
 
 /// A backup reports little, and the guest's task reads soon.
 const NOTES: usize = 8;
+/// The reason of an offer that has failed.
+const INTERRUPTED: &str =
+    "the launcher or libvirt of the guest was restarted while its disks were offered";
 /// The agent's word for frozen file systems.
 const FROZEN: &str = "frozen";
 
@@ -32,6 +35,8 @@ pub(super) struct Backups {
     report: Option<BackupReport>,
     /// The last one that was interrupted, and why.
     interrupted: Option<(BackupPlan, String)>,
+    /// The last one whose disks were offered: they are never offered again, as they would be those of another moment.
+    offered: Option<BackupPlan>,
     pub(super) leftovers: Leftovers,
     /// Whose turn it is to begin and end jobs in QEMU.
     pub(super) turn: Arc<Mutex<()>>,
@@ -46,7 +51,11 @@ impl Backups {
     /// `has_started` says whether the guest may run already.
     pub(super) fn new(last: Option<BackupReport>, has_started: bool) -> Self {
         let (sender, notes) = mpsc::channel(NOTES);
+        let offered = last
+            .as_ref()
+            .filter(|report| report.stage == BackupStage::Offered);
         Self {
+            offered: offered.map(|report| report.plan.clone()),
             report: last.filter(|report| !report.stage.is_running()),
             interrupted: None,
             turn: Arc::default(),
@@ -78,6 +87,11 @@ impl Backups {
         report.is_some_and(|report| report.stage.is_running())
     }
 
+    fn is_offering(&self) -> bool {
+        let report = self.report.as_ref();
+        report.is_some_and(|report| report.stage == BackupStage::Offered)
+    }
+
     /// Whether disks are being copied, or may be.
     pub(super) fn is_busy(&self) -> bool {
         self.is_running() || self.leftovers != Leftovers::None
@@ -101,6 +115,19 @@ impl Backups {
         let report = self.report.as_ref();
         report.is_some_and(|report| report.is_of(plan))
     }
+
+    /// What a request for the backup is to do.
+    fn work(&self, plan: &BackupPlan, freezer: Freezer) -> Work {
+        let offered = self.offered.as_ref();
+        let was_offered = offered.is_some_and(|offered| {
+            offered.volume == plan.volume && offered.directory == plan.directory
+        });
+        if was_offered {
+            Work::GiveUp(INTERRUPTED)
+        } else {
+            Work::Make(freezer)
+        }
+    }
 }
 
 impl Guest {
@@ -111,7 +138,8 @@ impl Guest {
             return Ok(());
         }
         let freezer = self.freezer(&plan);
-        self.run_backup(plan, Some(freezer))?;
+        let work = self.backups.work(&plan, freezer);
+        self.run_backup(plan, work)?;
         failpoints::after("virt-launcher/backup/start");
         Ok(())
     }
@@ -123,13 +151,12 @@ impl Guest {
             self.backups.cancel.cancel();
             return Ok(());
         }
-        self.run_backup(plan, None)?;
+        self.run_backup(plan, Work::Cancel)?;
         self.backups.cancel.cancel();
         Ok(())
     }
 
-    /// Without a freezer, only what an earlier launcher has begun is ended.
-    fn run_backup(&mut self, plan: BackupPlan, freezer: Option<Freezer>) -> Result<(), Refusal> {
+    fn run_backup(&mut self, plan: BackupPlan, work: Work) -> Result<(), Refusal> {
         let Some(path) = plan.path() else {
             return Err(Refusal::BadBackup(plan.directory));
         };
@@ -161,6 +188,7 @@ impl Guest {
                 volumes: plan.disks.clone(),
             },
             plan: plan.clone(),
+            link: self.paths.offer(),
             notes: self.backups.sender.clone(),
             turn: Arc::clone(&self.backups.turn),
             cancel: cancel.clone(),
@@ -177,7 +205,7 @@ impl Guest {
             .filter(|(plan, _)| report.is_of(plan))
             .map(|(_, why)| format!("it began again, since it was interrupted: {why}"));
         self.backups.report = Some(report);
-        self.tasks.spawn(run.make(freezer));
+        self.tasks.spawn(run.make(work));
         Ok(())
     }
 
@@ -208,6 +236,10 @@ impl Guest {
             // Without the record, a later launcher makes the backup again.
             if let Err(error) = self.store.set_backup(report) {
                 tracing::warn!(error = error_chain(&error), "failed to record the backup");
+                // A later launcher must not offer the disks of another moment.
+                if self.backups.is_offering() {
+                    self.backups.cancel.cancel();
+                }
             }
         }
         self.publish();
@@ -232,7 +264,18 @@ impl Backups {
         let mut report = self.report.take()?;
         match note {
             Note::Quiesced(quiesce) => report.quiesce = Some(quiesce),
-            Note::Percent(percent) => report.stage = BackupStage::Running { percent },
+            Note::Percent(percent) => {
+                if report.stage != BackupStage::Offered {
+                    report.stage = BackupStage::Running { percent };
+                }
+            }
+            Note::Offered => {
+                tracing::info!(directory = report.plan.directory, "disks are offered");
+                report.stage = BackupStage::Offered;
+                self.offered = Some(report.plan.clone());
+                self.report = Some(report.clone());
+                return Some(report);
+            }
             Note::Detail(detail) => report.detail = Some(detail.to_owned()),
             Note::Ended(Ok(stage)) => {
                 tracing::info!(directory = report.plan.directory, ?stage, "backup ended");
@@ -309,6 +352,29 @@ mod tests {
             assert_eq!(backups.on_note(Note::Cleared(done)), None);
             assert_eq!(backups.leftovers, expected);
         }
+    }
+
+    /// What a client has read must not go on with the disks of another moment.
+    #[test]
+    fn disks_are_offered_once() {
+        let freezer = || Freezer::None(Quiesce::Skipped("why".to_owned()));
+        let gives_up = |backups: &Backups| {
+            let work = backups.work(&running().plan, freezer());
+            matches!(work, Work::GiveUp(_))
+        };
+        let mut backups = Backups::new(None, false);
+        backups.report = Some(running());
+        assert!(!gives_up(&backups));
+        let recorded = backups.on_note(Note::Offered).unwrap();
+        assert_eq!(recorded.stage, BackupStage::Offered);
+        assert!(backups.is_running() && backups.copies("root"));
+        assert_eq!(backups.on_note(Note::Percent(30)), None);
+        assert_eq!(backups.report(), Some(&recorded));
+        assert_eq!(backups.on_note(Note::Ended(Err("why".to_owned()))), None);
+        assert!(backups.report().is_none() && gives_up(&backups));
+        // The next launcher.
+        let backups = Backups::new(Some(recorded), true);
+        assert!(backups.report().is_none() && gives_up(&backups));
     }
 
     #[test]

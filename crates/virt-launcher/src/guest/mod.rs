@@ -45,6 +45,7 @@ mod increment;
 mod io_retry;
 mod leftovers;
 mod metrics_server;
+mod offer;
 mod passt_servers;
 mod qmp;
 mod record;

@@ -224,6 +224,7 @@ impl Guest {
                 .cloned()
                 .map(Box::new),
             takes_backups: true,
+            offers_disks: true,
             takes_interfaces: true,
             interface_failures: if alive {
                 self.interface_failures.clone()

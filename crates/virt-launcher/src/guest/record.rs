@@ -261,7 +261,7 @@ impl RecordStore {
         self.record.as_ref()?.dump.as_ref()
     }
 
-    /// Records a backup that has ended.
+    /// Records a backup that has ended, or whose disks are offered.
     pub(crate) fn set_backup(&mut self, report: BackupReport) -> io::Result<()> {
         let Some(record) = &mut self.record else {
             return Ok(());

@@ -20,8 +20,10 @@ pub enum Action {
 Examples:
   virtctl backup create wiki-sunday --vm wiki --pvc wiki-backups --wait
   virtctl backup create wiki-monday --tracker wiki --pvc wiki-backups --wait --timeout 1h
+  virtctl backup create wiki-offer --vm wiki --pvc wiki-scratch --mode pull --token-secret wiki-token
 
-With --tracker, only what has changed since the last backup of that tracker is copied, where that is known. The VM has to \
+With --mode pull, a client reads the disks from the addresses in the status of the backup, which ends when it is deleted or \
+its time is over; --wait waits until they can be read; the claim gets what the guest overwrites meanwhile. With --tracker, only what has changed since the last backup of that tracker is copied, where that is known. The VM has to \
 run. Exit code with --wait: 0 if the backup is complete, 1 if it has failed or takes longer than --timeout; it goes on then.")]
     Create(Create),
     /// Remember the backups of a VM, so that later ones have only what has changed
@@ -60,6 +62,15 @@ pub struct Create {
     pub name: String,
     #[command(flatten)]
     pub source: Source,
+    /// Whether the disks are copied to the claim, or offered to a client that reads them
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Mode::Push, value_name = "MODE")]
+    pub mode: Mode,
+    /// Secret whose key `token` is the password of the client, for --mode pull
+    #[arg(long, value_name = "SECRET", required_if_eq("mode", "pull"))]
+    pub token_secret: Option<String>,
+    /// How long the disks are offered, such as 30m, for --mode pull [default: 2h]
+    #[arg(long, value_name = "DURATION", requires = "token_secret", value_parser = duration)]
+    pub ttl: Option<Duration>,
     /// Claim that gets the files; no volume of the VM itself
     #[arg(long, value_name = "CLAIM")]
     pub pvc: String,
@@ -71,6 +82,13 @@ pub struct Create {
     pub skip_quiesce: bool,
     #[command(flatten)]
     pub follow: Follow,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    #[default]
+    Push,
+    Pull,
 }
 
 #[derive(Debug, Clone, Default, Args)]
@@ -195,7 +213,7 @@ impl FromStr for Volume {
 
 #[derive(Debug, Clone, Default, Args)]
 pub struct Follow {
-    /// Wait until it has ended, and show how far it is
+    /// Wait until it has ended, or its disks are offered, and show how far it is
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::cli::{Create, Restore, VolumeMode};
+use super::cli::{Create, Mode, Restore, VolumeMode};
 use crate::{failure::Usage, objects::text};
 
 const BACKUPS: &str = "backup.kubevirt.io";
@@ -25,7 +25,17 @@ pub(super) fn backup(flags: &Create) -> Value {
             json!({"apiGroup": BACKUPS, "kind": "VirtualMachineBackupTracker", "name": tracker})
         }
     };
-    let mut spec = json!({"source": source, "mode": "Push", "pvcName": flags.pvc});
+    let mode = match flags.mode {
+        Mode::Push => "Push",
+        Mode::Pull => "Pull",
+    };
+    let mut spec = json!({"source": source, "mode": mode, "pvcName": flags.pvc});
+    if let Some(secret) = &flags.token_secret {
+        spec["tokenSecretRef"] = secret.as_str().into();
+    }
+    if let Some(ttl) = flags.ttl {
+        spec["ttlDuration"] = format!("{}s", ttl.as_secs()).into();
+    }
     if flags.full {
         spec["forceFullBackup"] = true.into();
     }

@@ -12,6 +12,8 @@ pub(super) enum State {
     /// With what it waits for, or does.
     Pending(String),
     Progressing(String),
+    /// A client can read the disks.
+    Offered(String),
     /// With the message, which may say what is not as it was asked for.
     Complete(String),
     Failed(String),
@@ -22,6 +24,7 @@ impl State {
         match self {
             Self::Pending(_) => "Pending",
             Self::Progressing(_) => "Progressing",
+            Self::Offered(_) => "Offered",
             Self::Complete(_) => "Complete",
             Self::Failed(_) => "Failed",
         }
@@ -31,6 +34,7 @@ impl State {
         match self {
             Self::Pending(message)
             | Self::Progressing(message)
+            | Self::Offered(message)
             | Self::Complete(message)
             | Self::Failed(message) => message,
         }
@@ -57,6 +61,7 @@ pub(super) fn state(object: &Value) -> State {
     };
     match text(one, "/reason") {
         Some("Initializing" | "BackupRestoreWaits") => State::Pending(message(one)),
+        Some("ExportReady") => State::Offered(message(one)),
         _ => State::Progressing(message(one)),
     }
 }
@@ -121,6 +126,8 @@ mod tests {
         check(json!([waits]), State::Pending(m()));
         let runs = condition("Progressing", "True", "Initiated");
         check(json!([runs]), State::Progressing(m()));
+        let offered = condition("Progressing", "True", "ExportReady");
+        check(json!([offered]), State::Offered(m()));
         let done = condition("Complete", "True", "Completed");
         let over = condition("Progressing", "False", "Completed");
         check(json!([over, done]), State::Complete(m()));

@@ -69,7 +69,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Fails if it has failed, is gone, or takes too long. With a format, the object is printed at its end, and nothing else.
+/// Returns when it has ended, or when a client can read its disks. Fails if it has failed, is gone, or takes too long. With a format, the object is printed at its end, and nothing else.
 pub(super) async fn wait(
     cluster: &Cluster,
     printer: Printer,
@@ -111,7 +111,10 @@ pub(super) async fn wait(
             has_bar = true;
         }
         let line = line(&state);
-        let is_over = matches!(state, State::Complete(_) | State::Failed(_));
+        let is_over = matches!(
+            state,
+            State::Offered(_) | State::Complete(_) | State::Failed(_)
+        );
         if line != shown || is_over {
             if std::mem::take(&mut has_bar) {
                 printer.end_of_progress();
@@ -124,7 +127,7 @@ pub(super) async fn wait(
             shown = line;
         }
         match state {
-            State::Complete(_) => return Ok(()),
+            State::Offered(_) | State::Complete(_) => return Ok(()),
             State::Failed(message) => bail!("{subject} has failed: {message}"),
             State::Pending(_) | State::Progressing(_) => {}
         }
