@@ -39,8 +39,8 @@ pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()
             ..launcher_pod::Settings::defaults(&flags.launcher_image, acceleration)
         },
         acceleration: AccelerationPolicy::ByNodes,
-        // There is no proxy for them.
-        uploads: Uploads::Refused,
+        // Without effect where CDI defines data volumes.
+        uploads: Uploads::Received,
         copies: CopyRights::OfNamespace,
         exports: None,
         clock: Clock::system(),

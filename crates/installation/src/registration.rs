@@ -6,6 +6,10 @@ use crate::webhooks::{EVICT, MUTATE, SERVICE, VALIDATE, Webhook};
 
 /// The port that pods of virt-api serve on.
 pub const PORT: u16 = 8443;
+/// The service to which clients upload disks.
+pub const UPLOAD_SERVICE: &str = "virt-uploadproxy";
+/// The port of virt-api's pods behind it: the default of `--upload-port`.
+pub(crate) const UPLOAD_PORT: u16 = 8444;
 
 /// An aggregated API that virt-api serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +56,22 @@ pub fn service(namespace: &str) -> Value {
         "spec": {
             "selector": {"kubevirt.io": SERVICE},
             "ports": [{"name": "https", "port": 443, "targetPort": PORT, "protocol": "TCP"}],
+        },
+    })
+}
+
+/// The upload proxy, which virt-api serves on a port of its own: users may be let to this service from outside of the
+/// cluster, and not to virt-api's other paths.
+pub(crate) fn upload_service(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": UPLOAD_SERVICE, "namespace": namespace,
+            "labels": {"kubevirt.io": UPLOAD_SERVICE},
+        },
+        "spec": {
+            "selector": {"kubevirt.io": SERVICE},
+            "ports": [{"name": "https", "port": 443, "targetPort": UPLOAD_PORT, "protocol": "TCP"}],
         },
     })
 }

@@ -350,7 +350,7 @@ fn upload(uploads: Uploads) -> Result<Source, Refusal> {
     match uploads {
         Uploads::Received => Ok(Source::Upload),
         Uploads::Refused => Err(Refusal::new(
-            "spec.source.upload: uploads on a cluster need CDI; serve the file by http and use http",
+            "spec.source.upload: nothing is uploaded here; serve the file by http and use http",
         )),
     }
 }
