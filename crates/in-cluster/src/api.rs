@@ -19,7 +19,7 @@ use crate::{
     cli, console, front_proxy, health, metrics,
     pause::pause,
     run::Process,
-    signer, trust, uploads,
+    signer, transfers, trust,
 };
 
 /// Lifetime of the certificates that this process issues to itself.
@@ -38,7 +38,7 @@ struct Replaceable {
     serving: TlsSwap,
     /// Of the web console, if there is one.
     console: Option<console::Replaceable>,
-    uploads: uploads::Replaceable,
+    transfers: transfers::Replaceable,
     handlers: HttpsClient,
     installation: watch::Sender<Installation>,
 }
@@ -61,11 +61,11 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
     let (swap, tls) =
         TlsSource::swappable(&server, &ClientCertificates::Optional(proxies.clone()))?;
     let handlers = HttpsClient::new(&installation.bundle, Some(&caller), process.tasks.clone())?;
-    let tokens = uploads::TokenKey::of(installation.authority.identity().key_pem());
-    let uploads = uploads::serve(
+    let tokens = transfers::TokenKey::of(installation.authority.identity().key_pem());
+    let transfers = transfers::serve(
         process,
-        flags.upload_port,
-        &upload_identity(&installation, &process.namespace)?,
+        flags.transfer_port,
+        &transfer_identity(&installation, &process.namespace)?,
         (tokens.clone(), handlers.clone()),
     )
     .await?;
@@ -96,7 +96,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
     let replaceable = Replaceable {
         serving: swap,
         console,
-        uploads,
+        transfers,
         handlers,
         installation: sender,
     };
@@ -169,8 +169,8 @@ async fn renew(process: &Process, replaceable: &Replaceable) -> Result<()> {
         certificate.replace(&server, &ClientCertificates::Ignored)?;
         console.tickets.replace(secret);
     }
-    let certificate = upload_identity(&installation, &process.namespace)?;
-    replaceable.uploads.replace(&certificate, secret)?;
+    let certificate = transfer_identity(&installation, &process.namespace)?;
+    replaceable.transfers.replace(&certificate, secret)?;
     replaceable
         .handlers
         .replace(&installation.bundle, Some(&caller))?;
@@ -178,9 +178,9 @@ async fn renew(process: &Process, replaceable: &Replaceable) -> Result<()> {
     Ok(())
 }
 
-fn upload_identity(installation: &Installation, namespace: &str) -> Result<Identity> {
+fn transfer_identity(installation: &Installation, namespace: &str) -> Result<Identity> {
     let validity = Validity::starting(Timestamp::now(), LIFETIME);
-    uploads::identity(&installation.authority, namespace, validity)
+    transfers::identity(&installation.authority, namespace, validity)
 }
 
 /// The certificates of virt-api as a server and as a client.

@@ -39,7 +39,7 @@ pub fn objects(settings: &Settings, definitions: &[&str]) -> Result<Vec<Value>, 
     let unique = [all.as_slice(), &api_services].concat();
     all.extend(policy::objects(&unique));
     all.push(registration::service(&settings.namespace));
-    all.push(registration::upload_service(&settings.namespace));
+    all.extend(registration::transfer_services(&settings.namespace));
     all.push(registration::metrics_service(&settings.namespace));
     all.extend(workloads::objects(settings));
     all.extend(api_services);

@@ -8,8 +8,10 @@ use crate::webhooks::{EVICT, MUTATE, SERVICE, VALIDATE, Webhook};
 pub const PORT: u16 = 8443;
 /// The service to which clients upload disks.
 pub const UPLOAD_SERVICE: &str = "virt-uploadproxy";
-/// The port of virt-api's pods behind it: the default of `--upload-port`.
-pub(crate) const UPLOAD_PORT: u16 = 8444;
+/// The service from which clients download exports, by the name that KubeVirt has for it.
+pub const EXPORT_SERVICE: &str = "virt-exportproxy";
+/// The port of virt-api's pods behind both: the default of `--transfer-port`.
+pub(crate) const TRANSFER_PORT: u16 = 8444;
 
 /// An aggregated API that virt-api serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,19 +62,20 @@ pub fn service(namespace: &str) -> Value {
     })
 }
 
-/// The upload proxy, which virt-api serves on a port of its own: users may be let to this service from outside of the
-/// cluster, and not to virt-api's other paths.
-pub(crate) fn upload_service(namespace: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {
-            "name": UPLOAD_SERVICE, "namespace": namespace,
-            "labels": {"kubevirt.io": UPLOAD_SERVICE},
-        },
-        "spec": {
-            "selector": {"kubevirt.io": SERVICE},
-            "ports": [{"name": "https", "port": 443, "targetPort": UPLOAD_PORT, "protocol": "TCP"}],
-        },
+/// The proxies of uploads and exports, which virt-api serves on a port of their own: users may be let to these services
+/// from outside of the cluster, and not to virt-api's other paths.
+pub(crate) fn transfer_services(namespace: &str) -> [Value; 2] {
+    [UPLOAD_SERVICE, EXPORT_SERVICE].map(|name| {
+        let port =
+            json!({"name": "https", "port": 443, "targetPort": TRANSFER_PORT, "protocol": "TCP"});
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "name": name, "namespace": namespace,
+                "labels": {"kubevirt.io": name},
+            },
+            "spec": {"selector": {"kubevirt.io": SERVICE}, "ports": [port]},
+        })
     })
 }
 

@@ -1,5 +1,5 @@
-//! The upload proxy, on a port of its own: users reach it by a service, an ingress or a forwarded port, and none of
-//! virt-api's other paths is there.
+//! The proxies of uploads and exports, on a port of their own: users reach it by a service, an ingress or a forwarded
+//! port, and none of virt-api's other paths is there.
 //!
 //! **Invariants**: a token of one replica is accepted by all, and by nothing else that knows the installation's
 //! authority; the key of tokens reveals nothing of that of the authority.
@@ -12,7 +12,7 @@ use std::{
 use anyhow::Result;
 use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use installation::registration::UPLOAD_SERVICE;
+use installation::registration::{EXPORT_SERVICE, UPLOAD_SERVICE};
 use parking_lot::RwLock;
 use reconcile::Clock;
 use serde_json::Value;
@@ -20,7 +20,7 @@ use serving::{
     Authority, ClientCertificates, HttpsClient, Identity, Leaf, Server, TlsSource, TlsSwap,
     Validity,
 };
-use virt_api::{Signer, UploadProxy, UploadTokens};
+use virt_api::{ExportProxy, Signer, UploadProxy, UploadTokens};
 
 use crate::{health, run::Process};
 
@@ -71,7 +71,7 @@ fn derived(secret: &str) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref())
 }
 
-/// What is replaced while the proxy runs.
+/// What is replaced while the proxies run.
 pub(crate) struct Replaceable {
     certificate: TlsSwap,
     tokens: TokenKey,
@@ -86,17 +86,19 @@ impl Replaceable {
     }
 }
 
-/// Serves the proxy until the process stops.
+/// Serves the proxies until the process stops.
 pub(crate) async fn serve(
     process: &Process,
     port: u16,
     identity: &Identity,
     (tokens, nodes): (TokenKey, HttpsClient),
 ) -> Result<Replaceable> {
-    let proxy = UploadProxy::new(tokens.tokens(), process.client.clone(), nodes);
+    let uploads = UploadProxy::new(tokens.tokens(), process.client.clone(), nodes);
+    let exports = ExportProxy::new(process.client.clone(), process.tasks.clone());
+    let router = uploads.router().merge(exports.router());
     let listener = health::listen(port).await?;
     let (certificate, tls) = TlsSource::swappable(identity, &ClientCertificates::Ignored)?;
-    let server = Server::new(listener, tls, proxy.router());
+    let server = Server::new(listener, tls, router);
     process.tasks.spawn(server.run(process.stop.clone()));
     Ok(Replaceable {
         certificate,
@@ -104,7 +106,7 @@ pub(crate) async fn serve(
     })
 }
 
-/// The certificate for the service, and for a port that a user forwards.
+/// The certificate for the services, and for a port that a user forwards.
 pub(crate) fn identity(
     authority: &Authority,
     namespace: &str,
@@ -113,6 +115,8 @@ pub(crate) fn identity(
     let mut leaf = Leaf::server(format!("{UPLOAD_SERVICE}.{namespace}.svc"), validity);
     let more = [
         format!("{UPLOAD_SERVICE}.{namespace}.svc.cluster.local"),
+        format!("{EXPORT_SERVICE}.{namespace}.svc"),
+        format!("{EXPORT_SERVICE}.{namespace}.svc.cluster.local"),
         "localhost".to_owned(),
     ];
     leaf.dns_names.extend(more);
