@@ -412,6 +412,15 @@ impl Form {
         };
         name.filter(|name| !name.is_empty())
     }
+
+    /// Whether the claim is a block device.
+    pub(super) fn is_block(&self) -> bool {
+        let mode = match self {
+            Self::Pvc(pvc) => pvc.volume_mode.as_deref(),
+            Self::Storage(storage) => storage.volume_mode.as_deref(),
+        };
+        mode == Some("Block")
+    }
 }
 
 impl Request {
