@@ -281,14 +281,8 @@ fn bucket(object: &DataVolumeSourceS3, checksum: Option<String>) -> Result<Sourc
     Ok(Source::Bucket { object, checksum })
 }
 
-/// A public object of Google is a file on a web server.
+/// An object of Google is a file on a web server. The importer knows the key of an account by the name of its file.
 fn google(object: &DataVolumeSourceGcs, checksum: Option<String>) -> Result<Source, Refusal> {
-    if is_given(object.secret_ref.as_ref()) {
-        return Err(Refusal::new(
-            "spec.source.gcs.secretRef: the importer cannot log in to Google; use http with a \
-             signed address, or s3 with an HMAC key",
-        ));
-    }
     let url = match object.url.strip_prefix("gs://") {
         Some(object) => format!("https://storage.googleapis.com/{object}"),
         None => object.url.clone(),
@@ -300,6 +294,7 @@ fn google(object: &DataVolumeSourceGcs, checksum: Option<String>) -> Result<Sour
     }
     let http = DataVolumeSourceHttp {
         url,
+        secret_ref: object.secret_ref.clone(),
         ..DataVolumeSourceHttp::default()
     };
     Ok(Source::Web { http, checksum })
