@@ -5,6 +5,7 @@
 mod images;
 mod running;
 
+use e2e::wait_for;
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, GroupVersionKind},
@@ -12,7 +13,6 @@ use kube::{
 use serde_json::Value;
 
 use crate::TestNamespace;
-use e2e::wait_for;
 
 /// Waits until the operator has defined data volumes and registered the API for uploads, which it does last.
 async fn wait_importer(test: &TestNamespace) {
