@@ -113,6 +113,10 @@ tests() {
 removal() {
     kubectl delete vm,vmi --all --all-namespaces --timeout=120s &&
         kubectl delete --timeout=120s --filename deploy/ferrovirt.yaml &&
+        # Definitions of data volumes are in no manifest: their deletion is up to the administrator.
+        kubectl delete --timeout=120s crd --selector ferrovirt.io/importer &&
+        # Its owner is in the manifest.
+        kubectl wait --for=delete --timeout=60s apiservice/v1beta1.upload.cdi.kubevirt.io &&
         ! kubectl get crd --output name | grep -F kubevirt.io
 }
 

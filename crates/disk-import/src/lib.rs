@@ -22,6 +22,7 @@ mod disk;
 mod error;
 mod fetch;
 mod files;
+mod google;
 mod pipeline;
 mod program;
 mod progress;

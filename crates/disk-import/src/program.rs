@@ -16,6 +16,7 @@ use crate::convert::{CONFINED, Converter, become_confined};
 use crate::disk::Place;
 use crate::error::io_failed;
 use crate::fetch::{Fetch, OpenEnd, Patience};
+use crate::google::Account;
 use crate::pipeline::{Content, Import, Pipeline};
 use crate::progress::log;
 use crate::source::{Credentials, WebSource};
@@ -93,7 +94,8 @@ pub(crate) struct Http {
     /// Directory with PEM files of authorities to trust besides the public ones
     #[arg(long)]
     pub(crate) authorities: Option<PathBuf>,
-    /// Directory with the files accessKeyId and secretKey: user and password
+    /// Directory with the files accessKeyId and secretKey: user and password; or with credentials.json: the key of a
+    /// service account of Google
     #[arg(long)]
     credentials: Option<PathBuf>,
     /// Header to send, as "name: value"
@@ -221,14 +223,23 @@ fn run(arguments: Arguments, place: &Place) -> Result<Report, ImportError> {
 }
 
 pub(crate) fn web(http: &Http) -> Result<WebSource, ImportError> {
-    let credentials = http.credentials.as_deref().map(credentials).transpose()?;
+    let directory = http.credentials.as_deref();
+    let account = directory.map(account).transpose()?.flatten();
+    let credentials = match directory.filter(|_| account.is_none()) {
+        Some(directory) => Some(credentials(directory)?),
+        None => None,
+    };
     let mut headers = http.headers.clone();
     for directory in &http.headers_from {
         for content in contents(directory)? {
             headers.push(text(content)?);
         }
     }
-    WebSource::new(&http.url, credentials.as_ref(), &headers)
+    let source = WebSource::new(&http.url, credentials.as_ref(), &headers)?;
+    match account {
+        Some(account) => source.with_account(account),
+        None => Ok(source),
+    }
 }
 
 pub(crate) fn bucket(s3: &S3) -> Result<WebSource, ImportError> {
@@ -276,6 +287,20 @@ pub(crate) fn network(
         address: source.url.host_str().unwrap_or_default().to_owned(),
         problem: format!("its authorities: {problem}"),
     })
+}
+
+/// The account of Google whose key is there, if there is one.
+fn account(directory: &Path) -> Result<Option<Account>, ImportError> {
+    let path = directory.join("credentials.json");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let account = Account::parse(&content(&path)?, Timestamp::now);
+    let account = account.map_err(|problem| ImportError::Address {
+        address: "Google".to_owned(),
+        problem: problem.to_owned(),
+    })?;
+    Ok(Some(account))
 }
 
 fn credentials(directory: &Path) -> Result<Credentials, ImportError> {

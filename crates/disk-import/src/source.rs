@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use url::Url;
 
 use crate::ImportError;
+use crate::google::Account;
 use crate::s3::{self, Signer};
 
 /// Header lines that a user may give at most.
@@ -19,6 +20,8 @@ pub(crate) struct WebSource {
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// Signs requests to this server.
     pub(crate) signer: Option<Signer>,
+    /// Signs tokens for requests to this server.
+    pub(crate) account: Option<Account>,
 }
 
 /// A user's name and password.
@@ -57,7 +60,17 @@ impl WebSource {
             url,
             headers: read,
             signer: None,
+            account: None,
         })
+    }
+
+    /// Logs in with an account of Google, whose tokens are sent by TLS only.
+    pub(crate) fn with_account(mut self, account: Account) -> Result<Self, ImportError> {
+        if self.url.scheme() != "https" {
+            return Err(unusable(&self.url, "use https with an account of Google"));
+        }
+        self.account = Some(account);
+        Ok(self)
     }
 
     /// An object in a bucket. Without credentials it is public.

@@ -67,6 +67,13 @@ impl Cluster {
         self.directory.join("nodes").join(node)
     }
 
+    /// The directory of a persistent volume of the class `local`, on its node.
+    pub fn volume_files(&self, volume: &str) -> Option<PathBuf> {
+        let nodes = self.nodes().into_iter();
+        let mut places = nodes.map(|node| self.node_directory(&node).join("lib/volumes"));
+        places.find_map(|place| Some(place.join(volume)).filter(|path| path.is_dir()))
+    }
+
     /// The path of a Kubernetes program.
     pub(crate) fn kubernetes(&self, name: &str) -> PathBuf {
         self.directory.join("bin").join(name)

@@ -19,7 +19,7 @@ use crate::{
     cli, console, front_proxy, health, metrics,
     pause::pause,
     run::Process,
-    signer, trust,
+    signer, transfers, trust,
 };
 
 /// Lifetime of the certificates that this process issues to itself.
@@ -38,6 +38,7 @@ struct Replaceable {
     serving: TlsSwap,
     /// Of the web console, if there is one.
     console: Option<console::Replaceable>,
+    transfers: transfers::Replaceable,
     handlers: HttpsClient,
     installation: watch::Sender<Installation>,
 }
@@ -60,6 +61,14 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
     let (swap, tls) =
         TlsSource::swappable(&server, &ClientCertificates::Optional(proxies.clone()))?;
     let handlers = HttpsClient::new(&installation.bundle, Some(&caller), process.tasks.clone())?;
+    let tokens = transfers::TokenKey::of(installation.authority.identity().key_pem());
+    let transfers = transfers::serve(
+        process,
+        flags.transfer_port,
+        &transfer_identity(&installation, &process.namespace)?,
+        (tokens.clone(), handlers.clone()),
+    )
+    .await?;
     let (sender, receiver) = watch::channel(installation.clone());
     let settings = virt_api::Settings {
         client: client.clone(),
@@ -71,8 +80,8 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
         cluster: process.cluster.clone(),
         neighbours: Vec::new(),
         clock: Clock::system(),
-        // Uploads are received on a single host only.
-        uploads: None,
+        // No API server asks for tokens where CDI issues them.
+        uploads: Some(tokens.tokens()),
         metrics: metrics::api(),
     };
     let serving = process
@@ -87,6 +96,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
     let replaceable = Replaceable {
         serving: swap,
         console,
+        transfers,
         handlers,
         installation: sender,
     };
@@ -153,17 +163,24 @@ async fn renew(process: &Process, replaceable: &Replaceable) -> Result<()> {
     let (server, caller) = identities(&installation, &process.namespace)?;
     let callers = ClientCertificates::Optional(proxies);
     replaceable.serving.replace(&server, &callers)?;
+    let secret = installation.authority.identity().key_pem();
     if let Some(console) = &replaceable.console {
         let certificate = &console.certificate;
         certificate.replace(&server, &ClientCertificates::Ignored)?;
-        let secret = installation.authority.identity().key_pem();
         console.tickets.replace(secret);
     }
+    let certificate = transfer_identity(&installation, &process.namespace)?;
+    replaceable.transfers.replace(&certificate, secret)?;
     replaceable
         .handlers
         .replace(&installation.bundle, Some(&caller))?;
     replaceable.installation.send_replace(installation);
     Ok(())
+}
+
+fn transfer_identity(installation: &Installation, namespace: &str) -> Result<Identity> {
+    let validity = Validity::starting(Timestamp::now(), LIFETIME);
+    transfers::identity(&installation.authority, namespace, validity)
 }
 
 /// The certificates of virt-api as a server and as a client.

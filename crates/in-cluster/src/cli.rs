@@ -50,6 +50,9 @@ pub struct Api {
     /// Port to serve on
     #[arg(long, default_value_t = 8443)]
     pub port: u16,
+    /// Port at which clients upload disks and download exports
+    #[arg(long, default_value_t = 8444)]
+    pub transfer_port: u16,
     /// Port of the web console, where users sign in with tokens. Without it there is none
     #[arg(long, value_name = "PORT")]
     pub console_port: Option<u16>,

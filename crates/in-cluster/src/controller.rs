@@ -3,7 +3,7 @@
 use anyhow::Result;
 use operator::Environment;
 use reconcile::{Clock, Election, Leadership};
-use virt_controller::{AccelerationPolicy, CopyRights, Settings, Uploads};
+use virt_controller::{AccelerationPolicy, CopyRights, ExportPlace, Settings, Uploads};
 
 use crate::{cli, health, metrics, run::Process};
 
@@ -39,10 +39,12 @@ pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()
             ..launcher_pod::Settings::defaults(&flags.launcher_image, acceleration)
         },
         acceleration: AccelerationPolicy::ByNodes,
-        // There is no proxy for them.
-        uploads: Uploads::Refused,
+        // Without effect where CDI defines data volumes.
+        uploads: Uploads::Received,
         copies: CopyRights::OfNamespace,
-        exports: None,
+        exports: Some(ExportPlace::Ingress {
+            namespace: process.namespace.clone(),
+        }),
         clock: Clock::system(),
         cluster: process.cluster.clone(),
         concurrency: CONCURRENCY,

@@ -8,6 +8,7 @@
 //! - `front_proxy` reads the authority of the API server's front proxy;
 //! - `trust` writes the authority into the objects that API servers read, `changes` watches an object for
 //!   changes by others, `pause` waits until the next check;
+//! - `transfers` has the proxies of uploads and exports on a port of their own, and the key of upload tokens;
 //! - `health` serves the kubelet's probes and the tables of `metrics`.
 //!
 //! **Invariants**: only `ferrovirt api` can read the authority's key; the key of a virt-handler never leaves its
@@ -32,6 +33,7 @@ mod pause;
 mod rights;
 mod run;
 mod signer;
+mod transfers;
 mod trust;
 
 pub use run::run;

@@ -4,7 +4,7 @@
 //!   aggregated API of virt-api;
 //! - [`guard`] is a webhook against the deletion of an installation that still has VMs;
 //! - [`policy`] has admission policies for rules that roles cannot express: the objects that a virt-handler may
-//!   change, and the limit to one installation;
+//!   change, the kinds that virt-controller may define, and the limit to one installation;
 //! - [`workloads`]: the pods of the components;
 //! - [`objects`]: all of them in the order in which they are applied, with the roles of crate `roles`.
 //!
@@ -39,6 +39,7 @@ pub fn objects(settings: &Settings, definitions: &[&str]) -> Result<Vec<Value>, 
     let unique = [all.as_slice(), &api_services].concat();
     all.extend(policy::objects(&unique));
     all.push(registration::service(&settings.namespace));
+    all.extend(registration::transfer_services(&settings.namespace));
     all.push(registration::metrics_service(&settings.namespace));
     all.extend(workloads::objects(settings));
     all.extend(api_services);

@@ -4,6 +4,8 @@
 //! kinds and names, not the node of an object, nor fields of it. The API server knows the node of a virt-handler's
 //! pod from its token; a policy compares the two, and the metadata before and after ([`agents`]).
 //!
+//! virt-controller defines data volumes on a cluster without CDI. A role cannot limit creations to names ([`definitions`]).
+//!
 //! A cluster has one installation. Bindings of its service accounts and references to its service cannot be moved
 //! to another namespace, so the manifest of a second installation is refused.
 //!
@@ -11,12 +13,13 @@
 //! installation, since policies are exempt from admission and a second manifest must not change them.
 
 mod agents;
+mod definitions;
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use self::agents::agents;
+use self::{agents::agents, definitions::definitions};
 
 const ONE: &str = "ferrovirt-one-installation";
 /// Kinds with the service accounts or the service of one namespace.
@@ -32,7 +35,7 @@ const WITH_NAMESPACE: [(&str, &str, &str); 3] = [
 
 /// The policies for these objects of an installation, each with its binding.
 pub fn objects(others: &[Value]) -> Vec<Value> {
-    let all = [agents(), one_installation(others)];
+    let all = [agents(), definitions(), one_installation(others)];
     let with_binding = all.into_iter().flat_map(|policy| {
         let binding = binding(&policy["metadata"]["name"]);
         [policy, binding]

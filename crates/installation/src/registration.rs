@@ -6,6 +6,12 @@ use crate::webhooks::{EVICT, MUTATE, SERVICE, VALIDATE, Webhook};
 
 /// The port that pods of virt-api serve on.
 pub const PORT: u16 = 8443;
+/// The service to which clients upload disks.
+pub const UPLOAD_SERVICE: &str = "virt-uploadproxy";
+/// The service from which clients download exports, by the name that KubeVirt has for it.
+pub const EXPORT_SERVICE: &str = "virt-exportproxy";
+/// The port of virt-api's pods behind both: the default of `--transfer-port`.
+pub(crate) const TRANSFER_PORT: u16 = 8444;
 
 /// An aggregated API that virt-api serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +59,23 @@ pub fn service(namespace: &str) -> Value {
             "selector": {"kubevirt.io": SERVICE},
             "ports": [{"name": "https", "port": 443, "targetPort": PORT, "protocol": "TCP"}],
         },
+    })
+}
+
+/// The proxies of uploads and exports, which virt-api serves on a port of their own: users may be let to these services
+/// from outside of the cluster, and not to virt-api's other paths.
+pub(crate) fn transfer_services(namespace: &str) -> [Value; 2] {
+    [UPLOAD_SERVICE, EXPORT_SERVICE].map(|name| {
+        let port =
+            json!({"name": "https", "port": 443, "targetPort": TRANSFER_PORT, "protocol": "TCP"});
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "name": name, "namespace": namespace,
+                "labels": {"kubevirt.io": name},
+            },
+            "spec": {"selector": {"kubevirt.io": SERVICE}, "ports": [port]},
+        })
     })
 }
 

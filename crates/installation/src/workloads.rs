@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     API_ACCOUNT, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT, Settings,
-    registration::{METRICS_LABEL, METRICS_PORT, PORT},
+    registration::{METRICS_LABEL, METRICS_PORT, PORT, TRANSFER_PORT},
 };
 
 pub const PRIORITY_CLASS: &str = "kubevirt-cluster-critical";
@@ -57,6 +57,7 @@ fn network_policy(settings: &Settings) -> Value {
             "ingress": [{"ports": [
                 {"port": PORT, "protocol": "TCP"},
                 {"port": HANDLER_PORT, "protocol": "TCP"},
+                {"port": TRANSFER_PORT, "protocol": "TCP"},
             ]}],
         },
     })

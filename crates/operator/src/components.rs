@@ -10,7 +10,8 @@ use kube::{Resource, ResourceExt as _};
 use kubevirt_api::{kubevirt::GenerationStatus, labels};
 use reconcile::{Key, Store};
 
-const API: &str = "virt-api";
+/// Its deployment and its service.
+pub(crate) const API: &str = "virt-api";
 const CONTROLLER: &str = "virt-controller";
 const HANDLER: &str = "virt-handler";
 /// The workloads of the components.

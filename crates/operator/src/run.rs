@@ -17,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     MANAGER,
     components::{self, Components, Environment},
-    installation, instancetypes,
+    importer, installation, instancetypes,
     release::Release,
     view::{ClusterInstancetype, ClusterPreference, Installation},
 };
@@ -76,12 +76,15 @@ struct Operator {
     triggers: Triggers,
     /// Of the common instance types, which are reconciled as a whole.
     common: Triggers,
+    /// Of the definitions of data volumes, which a single host installs at its start.
+    importer: Option<Triggers>,
 }
 
 impl Operator {
     fn new(settings: Settings, recorder: Recorder) -> Self {
         Self {
             components: Components::new(&settings.environment),
+            importer: (settings.environment == Environment::Cluster).then(Triggers::new),
             settings,
             recorder,
             installations: Store::new(),
@@ -133,6 +136,9 @@ impl Operator {
             move |_| common.add(instancetypes::key(), "virtualmachineclusterpreference"),
             stop.clone(),
         ));
+        if let Some(triggers) = &self.importer {
+            importer::observe(client, triggers, tasks, stop);
+        }
         self.watch_components(tasks, stop);
     }
 
@@ -240,8 +246,22 @@ impl Operator {
             self.common.clone(),
             1,
             |_, _| (),
-            stop,
+            stop.clone(),
         ));
+        if let Some(triggers) = &self.importer {
+            let definitions = importer::Controller {
+                client: self.settings.client.clone(),
+                namespace: self.namespace().to_owned(),
+            };
+            triggers.add(importer::key(), "leader");
+            tasks.spawn(run_controller(
+                Arc::new(definitions),
+                triggers.clone(),
+                1,
+                |_, _| (),
+                stop,
+            ));
+        }
         tasks.close();
         tasks.wait().await;
     }

@@ -1,9 +1,12 @@
 //! The parts of objects that are read here, tolerant of all others.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kubevirt_api::{
-    KubeVirt, instancetype::VirtualMachineClusterInstancetype, kubevirt::KubeVirtStatus,
-    preference::VirtualMachineClusterPreference,
+    KubeVirt, cdi_config::CDIConfig, instancetype::VirtualMachineClusterInstancetype,
+    kubevirt::KubeVirtStatus, preference::VirtualMachineClusterPreference,
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -22,6 +25,22 @@ pub(crate) struct Installation {
 fn tolerant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<KubeVirtStatus, D::Error> {
     let value = Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(value).unwrap_or_default())
+}
+
+/// A definition of a kind; its schema is not read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Definition {
+    pub(crate) metadata: ObjectMeta,
+}
+
+/// The settings of the importer, by any version of it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ImporterConfig {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: Value,
+    pub(crate) status: Value,
 }
 
 /// A view of a kind of instance types or preferences.
@@ -45,5 +64,7 @@ fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
 }
 
 reconcile::resource_view!(Installation, KubeVirt, NamespaceResourceScope);
+reconcile::resource_view!(Definition, CustomResourceDefinition, ClusterResourceScope);
+reconcile::resource_view!(ImporterConfig, CDIConfig, ClusterResourceScope);
 common_view!(ClusterInstancetype, VirtualMachineClusterInstancetype);
 common_view!(ClusterPreference, VirtualMachineClusterPreference);

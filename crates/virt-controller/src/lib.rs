@@ -49,7 +49,7 @@ mod vmi;
 mod wiring;
 
 pub use cluster_view::Configuration;
-pub use export::ExportProxy;
+pub use export::{ExportPlace, ExportProxy};
 pub use metrics::METRICS;
 pub use run::{AccelerationPolicy, CopyRights, Settings, Uploads, run};
 

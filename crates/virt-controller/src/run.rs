@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::wiring::Wiring;
 use crate::{
-    ExportProxy, backup, clone, data_source, data_volume, export, hotplug, migration, node, pool,
+    ExportPlace, backup, clone, data_source, data_volume, export, hotplug, migration, node, pool,
     replica_set, restore, snapshot, storage_profile, template, template_request, vm, vmi,
 };
 
@@ -48,7 +48,7 @@ pub struct Settings {
     pub uploads: Uploads,
     pub copies: CopyRights,
     /// Where clients that are not in a pod download exports, if there is such a place.
-    pub exports: Option<ExportProxy>,
+    pub exports: Option<ExportPlace>,
     pub clock: Clock,
     /// The administrator's configuration; [`run`] keeps it current.
     pub cluster: Configuration,

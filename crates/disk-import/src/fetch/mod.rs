@@ -281,6 +281,15 @@ impl<C: Connect> Fetch<'_, C> {
             for (name, value) in &self.source.headers {
                 request = request.header(name, value);
             }
+            if let Some(account) = &self.source.account {
+                let value = account
+                    .authorization()
+                    .ok_or_else(|| ImportError::Address {
+                        address: host(url),
+                        problem: "the key of its account signs no token".to_owned(),
+                    })?;
+                request = request.header(header::AUTHORIZATION, value);
+            }
             if let Some(signer) = &self.source.signer {
                 let signed = signer.headers(url, &authority);
                 let signed = signed.ok_or_else(|| ImportError::Address {

@@ -15,6 +15,7 @@ mod policies;
 mod rights;
 mod services;
 mod shared_storage;
+mod storage;
 
 type TestNamespace = e2e::TestNamespace<e2e::Cluster>;
 

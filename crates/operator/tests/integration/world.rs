@@ -28,24 +28,46 @@ pub(crate) enum Health {
 
 pub(crate) struct World {
     pub(crate) api: TestApi,
+    environment: Environment,
     running: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
 impl World {
-    /// With components that do not run yet.
+    /// A single host, with components that do not run yet.
     pub(crate) async fn new() -> Self {
+        let environment = Environment::Host {
+            node: "node1".to_owned(),
+        };
+        Self::start_in(environment).await
+    }
+
+    /// A cluster without CDI.
+    pub(crate) async fn on_cluster() -> Self {
+        Self::start_in(Environment::Cluster).await
+    }
+
+    async fn start_in(environment: Environment) -> Self {
         let api = TestApi::start(Identity::component("test")).await;
         for object in [namespace("other"), node(), service()] {
             api.create(object).await.unwrap();
         }
-        let environment = roles::Environment::Host {
-            namespace: NAMESPACE,
-            node: "node1",
+        let rights = match &environment {
+            Environment::Cluster => roles::Environment::Cluster {
+                namespace: NAMESPACE,
+            },
+            Environment::Host { node } => roles::Environment::Host {
+                namespace: NAMESPACE,
+                node,
+            },
         };
-        for object in roles::objects(environment).unwrap() {
+        for object in roles::objects(rights).unwrap() {
             api.create(object).await.unwrap();
         }
-        let mut world = Self { api, running: None };
+        let mut world = Self {
+            api,
+            environment,
+            running: None,
+        };
         world.start();
         world
     }
@@ -61,9 +83,7 @@ impl World {
                 name: "virt-operator".to_owned(),
                 identity: "one".to_owned(),
             }),
-            environment: Environment::Host {
-                node: "node1".to_owned(),
-            },
+            environment: self.environment.clone(),
             launcher_image: "registry.example/ferrovirt/virt-launcher:devel".to_owned(),
         };
         let stop = self.api.stop.child_token();

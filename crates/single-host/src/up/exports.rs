@@ -4,6 +4,7 @@ use anyhow::Result;
 use embedded_api::{EmbeddedApi, Identity};
 use tokio_util::task::TaskTracker;
 use virt_api::ExportProxy;
+use virt_controller::ExportPlace;
 
 use super::components::{Host, NAMESPACE};
 use super::uploads::address;
@@ -14,9 +15,9 @@ pub(super) fn proxy(api: &EmbeddedApi, tasks: &TaskTracker) -> ExportProxy {
 }
 
 /// Where the proxy is, for the links of exports.
-pub(super) fn place(host: &Host<'_>) -> Result<virt_controller::ExportProxy> {
-    Ok(virt_controller::ExportProxy {
+pub(super) fn place(host: &Host<'_>) -> Result<ExportPlace> {
+    Ok(ExportPlace::Fixed(virt_controller::ExportProxy {
         url: address(host)?,
         authority: host.certificates.first().users.pem().to_owned(),
-    })
+    }))
 }

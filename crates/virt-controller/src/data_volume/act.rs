@@ -83,7 +83,10 @@ impl Controller {
             return Ok(());
         };
         let (copied, named) = (observed.origin.size(), observed.named.as_ref());
-        let body = claim::render(whole, request, copied, named);
+        let mut body = claim::render(whole, request, copied, named);
+        if let Origin::Cloned(source) = &observed.origin {
+            claim::clone_by_storage(&mut body, source);
+        }
         let api = self.api::<PersistentVolumeClaim>(key);
         match create(&api, MANAGER, key, &body).await {
             // Created by an earlier reconcile, or by someone else: the watch will deliver it.

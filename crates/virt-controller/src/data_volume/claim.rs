@@ -95,6 +95,14 @@ pub(super) fn render(
     })
 }
 
+/// Has the storage make the claim from another one of the namespace.
+pub(super) fn clone_by_storage(body: &mut Value, source: &Claim) {
+    body["spec"]["dataSource"] = json!({
+        "kind": "PersistentVolumeClaim",
+        "name": source.name_any(),
+    });
+}
+
 /// The size of the claim that the data volume asks for, in bytes.
 pub(super) fn requested(request: &Request) -> Option<u64> {
     match &request.form {

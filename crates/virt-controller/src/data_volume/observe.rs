@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt as _};
 use kubevirt_api::annotations;
 use kubevirt_api::data_volume_status::{DataVolume as Whole, DataVolumePhase};
 use kubevirt_api::quantity::Amount;
-use kubevirt_api::storage_profile::ClaimPropertySet;
+use kubevirt_api::storage_profile::{CdiCloneStrategy, ClaimPropertySet, StorageProfileStatus};
 use launcher_pod::ContainerDisks;
 use reconcile::Key;
 
@@ -22,6 +22,8 @@ use super::{Controller, DataVolumeError, claim, pod};
 use crate::data_source::Target;
 use crate::view::{Claim, DataVolume};
 
+/// The storage of a single host.
+const OWN_STORAGE: &str = "ferrovirt.io/local";
 /// A log that takes longer is read next time.
 const LOG_PATIENCE: Duration = Duration::from_secs(5);
 /// The last line of progress is among these.
@@ -60,6 +62,8 @@ pub(super) enum Origin {
         pod: String,
     },
     Ready(Arc<Claim>),
+    /// The storage makes the claim from it.
+    Cloned(Arc<Claim>),
     NoSnapshot(String),
     /// With the reason, if one is known.
     IncompleteSnapshot {
@@ -76,7 +80,7 @@ impl Origin {
     /// The size of a copy, if none is requested.
     pub(super) fn size(&self) -> Option<u64> {
         match self {
-            Self::Ready(claim) => claim::capacity(claim),
+            Self::Ready(claim) | Self::Cloned(claim) => claim::capacity(claim),
             Self::Snapshot { least } => *least,
             _ => None,
         }
@@ -181,6 +185,11 @@ impl Controller {
 
     /// How claims of the storage class, or of the default one, are best made.
     fn property_sets(&self, class: Option<&str>) -> Vec<ClaimPropertySet> {
+        self.profile(class).claim_property_sets
+    }
+
+    /// What is known of the storage class, or of the default one.
+    fn profile(&self, class: Option<&str>) -> StorageProfileStatus {
         let default = || {
             let all = self.classes.list();
             let found = all.iter().find(|class| class.is_default);
@@ -191,7 +200,7 @@ impl Controller {
             .or_else(default)
             .and_then(|name| self.profiles.get(&Key::new("", name)));
         let status = profile.and_then(|profile| profile.status.clone());
-        status.unwrap_or_default().claim_property_sets
+        status.unwrap_or_default()
     }
 
     /// How images of registries get into the pod.
@@ -227,6 +236,10 @@ impl Controller {
             Source::Elsewhere(Target::Claim(at)) => (at.clone(), at.to_string()),
             _ => return Ok(Origin::None),
         };
+        // The claim shows which way was chosen.
+        if observed.claim.as_deref().is_some_and(|made| made.is_cloned) {
+            return Ok(Origin::None);
+        }
         let Some(claim) = self.volumes.claims.get(&at, key) else {
             return Ok(Origin::Missing(name));
         };
@@ -234,15 +247,21 @@ impl Controller {
         if !is_populated(&claim, populates.as_deref()) {
             return Ok(Origin::Unpopulated(name));
         }
+        let is_cloned = observed.claim.is_none() && at.namespace == key.namespace && {
+            let profile = self.profile(request.form.storage_class());
+            is_clonable(request, &claim, &profile)
+        };
         // The export of a source in another namespace waits until it is free.
         let is_exported = at.namespace != key.namespace;
-        if observed.pod.is_some() || observed.claim.is_none() || is_exported {
+        let is_made_later = observed.claim.is_none() && !is_cloned;
+        if observed.pod.is_some() || is_made_later || is_exported {
             return Ok(Origin::Ready(claim));
         }
         let user = claim_user(&self.client, &at, |pod| pod.writes(&at.name)).await;
         let user = user.map_err(DataVolumeError::read)?;
         Ok(match user {
             Some(pod) => Origin::InUse { claim: name, pod },
+            None if is_cloned => Origin::Cloned(claim),
             None => Origin::Ready(claim),
         })
     }
@@ -268,6 +287,26 @@ impl Controller {
             least: least.map(Amount::units).filter(|bytes| *bytes > 0),
         }
     }
+}
+
+/// Whether the storage can make the claim from the source by itself, and an administrator says so in the profile.
+pub(super) fn is_clonable(
+    request: &Request,
+    source: &Claim,
+    profile: &StorageProfileStatus,
+) -> bool {
+    let is_big_enough = match (claim::requested(request), claim::capacity(source)) {
+        (Some(wanted), Some(least)) => wanted >= least,
+        (None, Some(_)) => true,
+        (_, None) => false,
+    };
+    profile.clone_strategy == Some(CdiCloneStrategy::CsiClone)
+        // The storage of a single host copies snapshots only.
+        && profile.provisioner.as_deref() != Some(OWN_STORAGE)
+        && profile.storage_class.is_some()
+        && profile.storage_class == source.storage_class
+        && request.form.is_block() == claim::is_block(source)
+        && is_big_enough
 }
 
 /// The progress in the log of a running pod. Failures are logged only: the import goes on.

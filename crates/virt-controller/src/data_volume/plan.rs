@@ -163,7 +163,9 @@ fn without_claim(observed: &Observed) -> Plan {
             Plan::waits(Some(Reason::SourceSnapshotNotAvailable), message)
         }
         Origin::Snapshot { least } => too_small(observed, *least).unwrap_or_else(create),
-        Origin::None | Origin::InUse { .. } | Origin::Ready(_) => create(),
+        // A storage driver copies at the creation, a pod later.
+        Origin::InUse { claim, pod } => in_use(claim, pod),
+        Origin::None | Origin::Ready(_) | Origin::Cloned(_) => create(),
     }
 }
 
@@ -205,6 +207,13 @@ fn missing(name: &str) -> Plan {
 fn unpopulated(name: &str) -> Plan {
     let message = format!("persistentvolumeclaim {name}, which is copied, has no data yet");
     Plan::waits(Some(Reason::SourcePVCNotAvailable), message)
+}
+
+fn in_use(claim: &str, pod: &str) -> Plan {
+    let message = format!("persistentvolumeclaim {claim}, which is copied, is in use by pod {pod}");
+    let mut plan = Plan::waits(Some(Reason::CloneSourceInUse), message);
+    plan.requeue_in = Some(SOURCE_PAUSE);
+    plan
 }
 
 fn with_claim(observed: &Observed, claim: &Claim) -> Plan {
@@ -315,15 +324,10 @@ fn without_pod(observed: &Observed, claim: &Claim) -> Plan {
     match &observed.origin {
         Origin::Missing(name) => return missing(name),
         Origin::Unpopulated(name) => return unpopulated(name),
-        Origin::InUse { claim, pod } => {
-            let message =
-                format!("persistentvolumeclaim {claim}, which is copied, is in use by pod {pod}");
-            let mut plan = Plan::waits(Some(Reason::CloneSourceInUse), message);
-            plan.requeue_in = Some(SOURCE_PAUSE);
-            return plan;
-        }
+        Origin::InUse { claim, pod } => return in_use(claim, pod),
         Origin::None
         | Origin::Ready(_)
+        | Origin::Cloned(_)
         | Origin::NoSnapshot(_)
         | Origin::IncompleteSnapshot { .. }
         | Origin::Snapshot { .. } => {}

@@ -351,6 +351,7 @@ fn source(parts: &mut Parts, input: &Input<'_>) {
                 exported(parts, input.whole, link);
             }
         }
+        Source::Claim(_) if input.claim.is_cloned => parts.argue(&["expand"]),
         Source::Claim(name) => {
             let claim = json!({"claimName": name, "readOnly": true});
             if input.source.is_some_and(claim::is_block) {

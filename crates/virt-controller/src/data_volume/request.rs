@@ -281,14 +281,8 @@ fn bucket(object: &DataVolumeSourceS3, checksum: Option<String>) -> Result<Sourc
     Ok(Source::Bucket { object, checksum })
 }
 
-/// A public object of Google is a file on a web server.
+/// An object of Google is a file on a web server. The importer knows the key of an account by the name of its file.
 fn google(object: &DataVolumeSourceGcs, checksum: Option<String>) -> Result<Source, Refusal> {
-    if is_given(object.secret_ref.as_ref()) {
-        return Err(Refusal::new(
-            "spec.source.gcs.secretRef: the importer cannot log in to Google; use http with a \
-             signed address, or s3 with an HMAC key",
-        ));
-    }
     let url = match object.url.strip_prefix("gs://") {
         Some(object) => format!("https://storage.googleapis.com/{object}"),
         None => object.url.clone(),
@@ -300,6 +294,7 @@ fn google(object: &DataVolumeSourceGcs, checksum: Option<String>) -> Result<Sour
     }
     let http = DataVolumeSourceHttp {
         url,
+        secret_ref: object.secret_ref.clone(),
         ..DataVolumeSourceHttp::default()
     };
     Ok(Source::Web { http, checksum })
@@ -350,7 +345,7 @@ fn upload(uploads: Uploads) -> Result<Source, Refusal> {
     match uploads {
         Uploads::Received => Ok(Source::Upload),
         Uploads::Refused => Err(Refusal::new(
-            "spec.source.upload: uploads on a cluster need CDI; serve the file by http and use http",
+            "spec.source.upload: nothing is uploaded here; serve the file by http and use http",
         )),
     }
 }
@@ -411,6 +406,15 @@ impl Form {
             Self::Storage(storage) => storage.storage_class_name.as_deref(),
         };
         name.filter(|name| !name.is_empty())
+    }
+
+    /// Whether the claim is a block device.
+    pub(super) fn is_block(&self) -> bool {
+        let mode = match self {
+            Self::Pvc(pvc) => pvc.volume_mode.as_deref(),
+            Self::Storage(storage) => storage.volume_mode.as_deref(),
+        };
+        mode == Some("Block")
     }
 }
 

@@ -239,7 +239,7 @@ impl Controller {
             (Audience::Internal, links::internal(export, &observed.front)),
             (
                 Audience::External,
-                links::external(export, self.proxy.as_ref()),
+                links::external(export, observed.proxy.as_ref()),
             ),
         ];
         let mut data = json!({});
@@ -289,7 +289,7 @@ impl Controller {
             (_, progress) => progress.clone(),
         };
         let export = observed.export.as_ref();
-        let status = status::render(observed, &progress, self.proxy.as_ref());
+        let status = status::render(observed, &progress, observed.proxy.as_ref());
         let Some(fragment) = status_fragment(export, export.status.as_ref(), key, &status) else {
             return Ok(());
         };

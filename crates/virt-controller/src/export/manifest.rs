@@ -26,19 +26,26 @@ pub(super) fn objects(
     base: &Base,
 ) -> Vec<Value> {
     let mut vm = portable(vm);
-    let mut objects = vec![json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": names::authority(export)},
-        "data": {"ca.pem": base.authority},
-    })];
+    let mut objects = Vec::new();
+    // Clients know that of an ingress.
+    let authority = (!base.authority.is_empty()).then(|| names::authority(export));
+    if let Some(name) = &authority {
+        objects.push(json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name},
+            "data": {"ca.pem": base.authority},
+        }));
+    }
     for volume in volumes.iter().filter(|one| one.is_disk) {
-        let source = json!({"http": {
+        let mut source = json!({"http": {
             // Its length is known, so an importer can tell whether it has all of it.
             "url": file(&base.url, volume, "disk.img"),
-            "certConfigMap": names::authority(export),
             "secretExtraHeaders": [names::header(export)],
         }});
+        if let Some(name) = &authority {
+            source["http"]["certConfigMap"] = json!(name);
+        }
         if !set_template(&mut vm, volume, &source) {
             objects.push(data_volume(volume, &source));
         }

@@ -7,7 +7,7 @@
 //! The disks of a backup of mode `Pull` are read from the guest ([`backup`]).
 //!
 //! - [`plan`] decides, [`claims`] renders the claims of a snapshot, [`pod`] renders pod and service, [`links`] the
-//!   addresses, [`manifest`] the objects that import what is exported.
+//!   addresses, [`place`] where the proxy is, [`manifest`] the objects that import what is exported.
 //!
 //! **Invariants**: a claim that a guest or another pod uses is not offered; claims and VMs are never changed; all
 //! that is made belongs to the export and goes with it; no secret is read.
@@ -20,6 +20,7 @@ mod links;
 mod manifest;
 mod names;
 mod observe;
+mod place;
 mod plan;
 mod pod;
 mod status;
@@ -44,6 +45,7 @@ use reconcile::{
 use serving::PkiError;
 
 use self::observe::starts_with;
+pub use self::place::{ExportPlace, ExportProxy};
 use self::view::ExporterPod;
 use crate::caches::{VM, VMI};
 use crate::gate::Gate;
@@ -58,15 +60,6 @@ const SNAPSHOT: &str = "virtualmachinesnapshot";
 /// More steps than any export needs at once.
 const MAX_STEPS: usize = 8;
 
-/// Where clients that are not in a pod reach all exports. The path of an export follows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExportProxy {
-    /// Scheme, host and port.
-    pub url: String,
-    /// The authority of its certificate, in PEM.
-    pub authority: String,
-}
-
 #[derive(Clone)]
 struct Controller {
     client: Client,
@@ -76,7 +69,7 @@ struct Controller {
     volumes: Volumes,
     cluster: Configuration,
     launcher: Settings,
-    proxy: Option<ExportProxy>,
+    place: Option<ExportPlace>,
     recorder: Recorder,
     clock: Clock,
 }
@@ -140,7 +133,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         volumes: wiring.caches.volumes(&gate),
         cluster: wiring.cluster.clone(),
         launcher: wiring.settings.launcher.clone(),
-        proxy: wiring.settings.exports.clone(),
+        place: wiring.settings.exports.clone(),
         recorder: wiring.recorder.clone(),
         clock: wiring.settings.clock,
     };

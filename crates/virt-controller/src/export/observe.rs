@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::backup::Offer;
 use super::view::ExporterPod;
-use super::{Controller, ExportError, claims, names};
+use super::{Controller, ExportError, ExportProxy, claims, names};
 use crate::data_volume::{claim_users, copy_is_over, waits_for_consumer};
 use crate::restore::copied_vm;
 use crate::snapshot::claim_of;
@@ -33,6 +33,8 @@ pub(super) struct Observed {
     pub(super) volumes: Vec<Volume>,
     pub(super) front: Front,
     pub(super) pod: Option<Arc<ExporterPod>>,
+    /// Where clients that are not in a pod reach it.
+    pub(super) proxy: Option<ExportProxy>,
     /// It serves a copy to another namespace, which has come to its end.
     pub(super) is_over: bool,
     pub(super) now: Timestamp,
@@ -159,6 +161,7 @@ impl Controller {
         if is_deleting || observed.is_over || has_expired {
             return Ok(observed);
         }
+        observed.proxy = self.proxy().await?;
         observed.front = self.front(&server, &observed.export).await?;
         self.observe_source(key, &mut observed).await?;
         self.observe_users(key, &mut observed).await?;

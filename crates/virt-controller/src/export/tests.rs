@@ -74,6 +74,7 @@ fn restored(name: &str) -> Volume {
 /// An export of a claim that only lacks its pod.
 fn observed() -> Observed {
     Observed {
+        proxy: None,
         export: Arc::new(serde_json::from_value(export("PersistentVolumeClaim")).unwrap()),
         source: Source::Claim,
         volumes: vec![volume("source")],

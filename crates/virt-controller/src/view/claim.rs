@@ -29,6 +29,8 @@ pub(crate) struct Claim {
     /// Its volume is gone.
     pub(crate) is_lost: bool,
     pub(crate) storage_class: Option<String>,
+    /// Its storage makes it from another claim.
+    pub(crate) is_cloned: bool,
     /// For pods that use it.
     pub(crate) facts: launcher_pod::Claim,
 }
@@ -52,7 +54,13 @@ impl From<PersistentVolumeClaim> for Claim {
             annotations::COPIED_FROM,
             annotations::BACKUP_RESTORE,
         ];
+        let source = claim
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.data_source.as_ref());
+        let is_cloned = source.is_some_and(|source| source.kind == "PersistentVolumeClaim");
         Self {
+            is_cloned,
             metadata: super::slim(claim.metadata, Labels::Dropped, &kept),
             is_bound: phase.as_deref() == Some("Bound"),
             is_lost: phase.as_deref() == Some("Lost"),

@@ -25,7 +25,7 @@ pub(super) fn rows() -> Vec<Definition> {
     ]
 }
 
-/// Only what clients read. Settings of CDI are unknown fields here, as nothing would follow them.
+/// Only what clients read, and the one setting that is followed. Other settings of CDI are unknown fields here, as nothing would follow them.
 fn config() -> Definition {
     let status = serde_json::json!({
         "type": "object",
@@ -40,9 +40,18 @@ fn config() -> Definition {
             },
         },
     });
+    let spec = serde_json::json!({
+        "type": "object",
+        "properties": {
+            "uploadProxyURLOverride": {
+                "description": "Address at which clients reach the upload proxy of a cluster.",
+                "type": "string",
+            },
+        },
+    });
     let schema =
         Object::new("Where clients find the upload proxy; there is one object, named config.")
-            .optional("spec", serde_json::json!({"type": "object"}))
+            .optional("spec", spec)
             .optional("status", status)
             .schema();
     Definition {

@@ -12,10 +12,11 @@ use super::{ABLE, a_claim, a_pod, check, from_snapshot, observe, read, volume, w
 use crate::data_source::Target;
 use crate::data_volume::claim;
 use crate::data_volume::named::Named;
-use crate::data_volume::observe::{Origin, is_populated};
+use crate::data_volume::observe::{Origin, is_clonable, is_populated};
 use crate::data_volume::plan::{Step, plan};
 use crate::data_volume::request::{self, Source, Unmet};
 use crate::data_volume::transfer::{Link, Transfer};
+use crate::view::Claim;
 
 #[test]
 fn copy_waits_for_its_source() {
@@ -47,8 +48,46 @@ fn copy_waits_for_its_source() {
         &[],
     );
     case(ready(), None, "Pending", "", &[Step::CreateClaim]);
+    let cloned = Origin::Cloned(Arc::new(read(a_claim("Bound"))));
+    case(cloned, None, "Pending", "", &[Step::CreateClaim]);
+    // A driver copies at the creation of the claim.
+    case(in_use.clone(), None, "Pending", "CloneSourceInUse", &[]);
     case(in_use, bound(), "Pending", "CloneSourceInUse", &[]);
     case(ready(), bound(), "CloneScheduled", "", &[Step::CreatePod]);
+}
+
+#[test]
+fn storage_clones_what_its_profile_says_it_can() {
+    let mut from = a_claim("Bound");
+    from["spec"]["storageClassName"] = "fast".into();
+    from["status"]["capacity"] = json!({"storage": "100Mi"});
+    let profile = json!({
+        "storageClass": "fast", "provisioner": "csi.example", "cloneStrategy": "csi-clone",
+    });
+    let check = |spec: Value, profile: &Value, expected: bool| {
+        let copy = json!({"source": {"pvc": {"namespace": "n", "name": "from"}}, "storage": spec});
+        let request = request::parse(&read(volume(&copy)), None, ABLE).unwrap();
+        let found = is_clonable(&request, &read(from.clone()), &read(profile.clone()));
+        assert_eq!(found, expected, "{copy} {profile}");
+    };
+    let sized = |size: &str| json!({"resources": {"requests": {"storage": size}}});
+    check(json!({}), &profile, true);
+    check(sized("200Mi"), &profile, true);
+    check(sized("10Mi"), &profile, false);
+    check(json!({"volumeMode": "Block"}), &profile, false);
+    for (field, value) in [
+        ("cloneStrategy", "copy"),
+        ("cloneStrategy", "snapshot"),
+        ("storageClass", "slow"),
+        ("provisioner", "ferrovirt.io/local"),
+    ] {
+        let mut other = profile.clone();
+        other[field] = value.into();
+        check(json!({}), &other, false);
+    }
+    let mut made = json!({"spec": {}});
+    claim::clone_by_storage(&mut made, &read(from.clone()));
+    assert!(read::<Claim>(made).is_cloned);
 }
 
 #[test]

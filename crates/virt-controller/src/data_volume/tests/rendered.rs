@@ -234,6 +234,9 @@ fn objects_in_buckets_are_read_with_their_keys() {
     assert_eq!(found, "s3 s3://images/a");
     let (found, _) = arguments(json!({"gcs": {"url": "gs://images/a"}}));
     assert_eq!(found, "http https://storage.googleapis.com/images/a");
+    let (found, _) = arguments(json!({"gcs": {"url": "gs://images/a", "secretRef": "account"}}));
+    let expected = "http https://storage.googleapis.com/images/a --credentials /credentials";
+    assert_eq!(found, expected);
 }
 
 #[test]
