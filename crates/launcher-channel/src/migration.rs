@@ -54,6 +54,10 @@ pub struct MigrationReport {
     /// guest, which is copied without post-copy while it is paused.
     #[serde(default)]
     pub needs_no_switch: bool,
+    /// Why no memory follows in post-copy at present. The launcher of the old pod tries to have it follow again until
+    /// that succeeds, or until the migration is cancelled: only then the guest is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupted: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

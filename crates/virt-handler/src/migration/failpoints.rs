@@ -119,6 +119,7 @@ impl Launcher {
             id: ID.to_owned(),
             can_switch: stage == Stage::Copying,
             needs_no_switch: false,
+            interrupted: None,
             stage,
             progress: Some(MigrationProgress {
                 total_bytes: Some(1),

@@ -328,6 +328,7 @@ mod tests {
             progress: None,
             can_switch: true,
             needs_no_switch,
+            interrupted: None,
         };
         for (due, report, expected) in [
             (Due::PostCopy, None, Due::PostCopy),

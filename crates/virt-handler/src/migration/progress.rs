@@ -122,6 +122,7 @@ mod tests {
             }),
             can_switch: false,
             needs_no_switch: false,
+            interrupted: None,
         }
     }
 

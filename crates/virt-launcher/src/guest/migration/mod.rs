@@ -8,7 +8,7 @@
 //! both. Then the old launcher records that it gives the guest up, ends its QEMU, and only after
 //! that the new one resumes it. Before the record any failure means that the guest goes on in the
 //! old pod, after it that it goes on in the new one. `post_copy` has the other order, in which the guest runs
-//! before all of its memory is there.
+//! before all of its memory is there, and `recovery` has that memory follow again after an interruption.
 
 mod copying;
 mod disk_xml;
@@ -18,6 +18,7 @@ mod moved_disks;
 mod outgoing;
 mod peer;
 mod post_copy;
+mod recovery;
 mod refresh;
 
 use launcher_channel::{MigrationProgress, MigrationReport, MigrationStage, StopReason};
@@ -30,6 +31,7 @@ use self::follow::FollowEnd;
 use self::incoming::Visit;
 pub(super) use self::moved_disks::MovedDiskError;
 pub(super) use self::post_copy::{Memory, seen};
+use self::recovery::Recovery;
 use super::record::{MigrationRecord, MigrationStep};
 use super::status::Phase;
 use super::task::Guest;
@@ -51,6 +53,8 @@ pub(super) enum Event {
     CanSwitch,
     /// This pod has stopped to wait for the memory that follows.
     Followed(FollowEnd),
+    /// Why no memory follows; `None` when it follows again.
+    Interrupted(Option<String>),
     /// These links were down long enough for the guest to see it.
     RaiseLinks(Vec<String>),
 }
@@ -70,6 +74,9 @@ pub(super) struct Migrations {
     holds: bool,
     /// The task that waits for the memory that follows.
     follow: Option<AbortHandle>,
+    /// Cancelled when the memory is not to follow any more.
+    given_up: CancellationToken,
+    recovery: Recovery,
     memory: Memory,
     /// Links that are down for a moment, and are reported as up: the handler would raise them too early.
     raising: Vec<String>,
@@ -86,6 +93,7 @@ impl Migrations {
                 progress: None,
                 can_switch: false,
                 needs_no_switch: false,
+                interrupted: None,
             })
         });
         Self {
@@ -97,6 +105,8 @@ impl Migrations {
             switch: CancellationToken::new(),
             holds: false,
             follow: None,
+            given_up: CancellationToken::new(),
+            recovery: Recovery::default(),
             memory: Memory::Follows,
             raising: Vec::new(),
         }
@@ -132,6 +142,7 @@ impl Migrations {
             progress,
             can_switch: false,
             needs_no_switch: false,
+            interrupted: None,
         });
     }
 
@@ -191,6 +202,7 @@ impl Guest {
                 }
             }
             Event::Followed(end) => self.on_follow_end(end).await,
+            Event::Interrupted(why) => self.on_interruption(why),
             Event::Visit(visit) => self.on_visit(visit).await,
             Event::RaiseLinks(names) => Box::pin(self.raise_links(&names)).await,
         }
