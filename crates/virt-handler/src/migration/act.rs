@@ -8,16 +8,18 @@ use kube::Api;
 use kubevirt_api::{
     VirtualMachineInstance, migration::VirtualMachineInstanceMigrationState as State,
 };
-use launcher_channel::{DomainState, MigrationPlan, Request};
-use reconcile::{Key, Requeue};
+use launcher_channel::{DomainState, MigrationPlan, MigrationReport, Request};
+use reasons::Reason;
+use reconcile::{EventType, Key, Requeue};
 use serde_json::{Value, json};
 use serving::Target;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     carriage::{Carriage, Listening, Pace, SILENCE_LIMIT, Way},
     endpoint, figures,
     flows::flows,
-    limits::{self, AtCompletion, Limits},
+    limits::{self, AtCompletion, Interruption, Limits},
     network::{self, Place},
     plan::{Observed, Outcome, Step, plan},
 };
@@ -68,7 +70,10 @@ impl Guests {
             if let Some(progress) = progress {
                 figures::publish(key, &self.parts.node, progress);
             }
-            self.migrations.observe(key, &uid, limits, progress)
+            let report = report.map(Box::as_ref);
+            let pace = self.migrations.observe(key, &uid, limits, report);
+            self.report_interruption(&vmi, &pace, report);
+            pace
         } else {
             Pace::default()
         };
@@ -82,6 +87,8 @@ impl Guests {
             stage: report.map(|report| &report.stage),
             overrun: pace.overrun.as_deref(),
             due: pace.due.of(report.map(Box::as_ref)),
+            is_carried: pace.is_carried,
+            interruption: pace.interruption,
         });
         if let Some(step) = step {
             tracing::info!(migration = uid, ?step, "next step of a migration");
@@ -102,6 +109,33 @@ impl Guests {
         } else {
             Requeue::OnChange
         })
+    }
+
+    fn report_interruption(
+        &self,
+        vmi: &VirtualMachineInstance,
+        pace: &Pace,
+        report: Option<&MigrationReport>,
+    ) {
+        let recorder = &self.parts.recorder;
+        match pace.interruption {
+            Interruption::Begins => {
+                let why = report.and_then(|report| report.interrupted.as_deref());
+                let why = why.unwrap_or_default();
+                let message = format!(
+                    "The guest stands still, since the rest of its memory does not follow: {why}. The connection is \
+                     opened again."
+                );
+                let reason = Reason::PostCopyInterrupted;
+                recorder.publish(vmi, EventType::Warning, reason, message);
+            }
+            Interruption::Ends => {
+                let message = "The rest of the guest's memory follows again.";
+                let reason = Reason::PostCopyRecovered;
+                recorder.publish(vmi, EventType::Normal, reason, message);
+            }
+            Interruption::None | Interruption::Lasts | Interruption::TooLong => {}
+        }
     }
 
     async fn carry_out(&self, guest: &Migrating<'_>, step: Step) -> Result<(), GuestError> {
@@ -134,6 +168,13 @@ impl Guests {
             Step::PublishPostCopy => {
                 self.publish(guest, json!({"mode": "PostCopy"})).await?;
                 failpoints::after("virt-handler/migration/publish-post-copy");
+                Ok(())
+            }
+            Step::CarryOn => self.carry_on(guest),
+            Step::GiveUp => {
+                // The launcher takes it so while no memory follows, and only then.
+                let give_up = Request::CancelMigration { id };
+                guest.entry.session.call(give_up).await?;
                 Ok(())
             }
             Step::End(outcome) => self.end(guest, &outcome).await,
@@ -235,13 +276,7 @@ impl Guests {
         let begun = Arc::new(self.publish(guest, started).await?);
         failpoints::after("virt-handler/migration/publish-start");
         let stop = self.migrations.begin(guest.key, guest.uid);
-        let all = self.parts.stop.clone();
-        self.parts.tasks.spawn(async move {
-            tokio::select! {
-                () = all.cancelled() => {}
-                () = listening.run(stop) => {}
-            }
-        });
+        self.run(listening, stop);
         let written = guest.state.migration_configuration.as_ref();
         let flows = flows(guest.vmi, written);
         let moved_disks = moved_disks(guest.vmi);
@@ -274,6 +309,27 @@ impl Guests {
             // Whether the launcher has begun is unknown; the next reconcile sees it.
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// An earlier virt-handler has begun, and the launchers connect once more.
+    fn carry_on(&self, guest: &Migrating<'_>) -> Result<(), GuestError> {
+        let unknown = || io::Error::other("the address of the new pod is not known");
+        let way = self.way(guest).ok_or_else(unknown);
+        let listening = way.and_then(|way| self.listen(guest, way));
+        let listening = listening.map_err(GuestError::Listen)?;
+        let stop = self.migrations.carry_on(guest.key, guest.uid);
+        self.run(listening, stop);
+        Ok(())
+    }
+
+    fn run(&self, listening: Listening, stop: CancellationToken) {
+        let all = self.parts.stop.clone();
+        self.parts.tasks.spawn(async move {
+            tokio::select! {
+                () = all.cancelled() => {}
+                () = listening.run(stop) => {}
+            }
+        });
     }
 
     fn listen(&self, guest: &Migrating<'_>, way: Way) -> io::Result<Listening> {

@@ -6,7 +6,7 @@ use kubevirt_api::{
 };
 use launcher_channel::{MigrationReport as Report, MigrationStage as Stage};
 
-use super::limits::Due;
+use super::limits::{Due, Interruption};
 use crate::guest::Part;
 
 /// The input of the plan.
@@ -26,6 +26,9 @@ pub(super) struct Observed<'a> {
     /// Why the copy takes too long.
     pub(super) overrun: Option<&'a str>,
     pub(super) due: Due,
+    /// This process carries the connections of the pod.
+    pub(super) is_carried: bool,
+    pub(super) interruption: Interruption,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +47,10 @@ pub(super) enum Step {
     StartPostCopy,
     /// Publish that it does.
     PublishPostCopy,
+    /// Carry the connections of a guest in post-copy in place of an earlier virt-handler.
+    CarryOn,
+    /// Have no more memory follow: the guest is lost.
+    GiveUp,
     /// Publish how it has ended.
     End(Outcome),
 }
@@ -145,7 +152,14 @@ fn leaving(observed: &Observed<'_>) -> Option<Step> {
         // It cannot go back.
         Some(Stage::PostCopy) => {
             let is_published = state.mode == Some(MigrationMode::PostCopy);
-            (!is_published).then_some(Step::PublishPostCopy)
+            if !is_published {
+                return Some(Step::PublishPostCopy);
+            }
+            if !observed.is_carried {
+                return Some(Step::CarryOn);
+            }
+            let is_to_end = observed.interruption == Interruption::TooLong;
+            (is_to_end && observed.is_connected).then_some(Step::GiveUp)
         }
         Some(Stage::Waiting | Stage::Receiving | Stage::Received) => None,
         None => (observed.is_connected && observed.is_known)
@@ -185,6 +199,8 @@ mod tests {
             stage,
             overrun,
             due: Due::Nothing,
+            is_carried: true,
+            interruption: Interruption::None,
         })
     }
 
@@ -287,6 +303,8 @@ mod tests {
                 stage: Some(&stage),
                 overrun,
                 due,
+                is_carried: true,
+                interruption: Interruption::None,
             });
             assert_eq!(found, expected, "{state} {stage:?} {overrun:?}");
         };
@@ -336,6 +354,43 @@ mod tests {
         );
     }
 
+    /// Issue: a restart of virt-handler lost a guest in post-copy.
+    #[test]
+    fn connections_of_a_guest_in_post_copy_are_carried_until_it_is_given_up() {
+        use Interruption::{Begins, Ends, Lasts, None as Never, TooLong};
+        let state = json!({"sourceNode": "n1", "targetNode": "n2", "startTimestamp": START,
+            "targetNodeAddress": "10.0.0.2", "mode": "PostCopy", "abortRequested": true});
+        let state: State = serde_json::from_value(state).unwrap();
+        for (is_carried, is_connected, interruption, expected) in [
+            (false, true, Never, Some(Step::CarryOn)),
+            (false, false, Lasts, Some(Step::CarryOn)),
+            // There was no way for the memory to follow.
+            (false, true, TooLong, Some(Step::CarryOn)),
+            (true, true, Never, None),
+            // Nobody gives a guest up by cancelling its migration.
+            (true, true, Begins, None),
+            (true, true, Lasts, None),
+            (true, true, Ends, None),
+            (true, true, TooLong, Some(Step::GiveUp)),
+            (true, false, TooLong, None),
+        ] {
+            let found = plan(&Observed {
+                state: &state,
+                part: Part::Runs,
+                has_moved: false,
+                node: "n1",
+                is_connected,
+                is_known: true,
+                stage: Some(&Stage::PostCopy),
+                overrun: Some("no progress"),
+                due: Due::PostCopy,
+                is_carried,
+                interruption,
+            });
+            assert_eq!(found, expected, "{is_carried} {interruption:?}");
+        }
+    }
+
     #[test]
     fn new_node_reports_the_end_that_the_old_one_could_not() {
         let check = |state: Value, stage: Option<Stage>, expected: Option<Step>| {
@@ -376,6 +431,8 @@ mod tests {
                 stage: stage.as_ref(),
                 overrun: None,
                 due: Due::Nothing,
+                is_carried: true,
+                interruption: Interruption::None,
             });
             assert_eq!(found, expected, "{part:?} {state} {stage:?}");
         };
