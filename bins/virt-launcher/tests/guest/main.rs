@@ -20,6 +20,7 @@ mod migration;
 mod moved_disks;
 mod post_copy;
 mod probe;
+mod recovery;
 mod resize;
 mod saved;
 mod tpm;

@@ -354,8 +354,10 @@ impl Cluster {
             self.is_cut_off |= stage == Some(Stage::Copying);
             if stage == Some(Stage::PostCopy) {
                 self.is_interrupted = true;
-                // Its sockets accept nothing any more.
-                drop(std::fs::remove_file(self.source_socket()));
+                if at == 0 {
+                    // Its sockets accept nothing any more.
+                    drop(std::fs::remove_file(self.source_socket()));
+                }
             }
             self.start(at).await;
         }

@@ -327,6 +327,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::guest::migration::peer::Ask;
     use crate::guest::record::RecordStore;
     use crate::guest::task::tests::{guest, parts, plan};
     use crate::settings::Paths;
