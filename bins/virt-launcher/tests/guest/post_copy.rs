@@ -56,7 +56,7 @@ pub(crate) async fn migrate(old: &mut Handler<'_>) {
     drop(old.try_call(Request::StartPostCopy { id }).await);
 }
 
-fn can_switch(handler: &Handler<'_>) -> bool {
+pub(crate) fn can_switch(handler: &Handler<'_>) -> bool {
     let state = handler.state.as_ref();
     let report = state.and_then(|state| state.migration.as_ref());
     report.is_some_and(|report| report.can_switch)

@@ -19,7 +19,7 @@ use super::{
     carriage::{Carriage, Listening, Pace, SILENCE_LIMIT, Way},
     endpoint, figures,
     flows::flows,
-    limits::{self, AtCompletion, Interruption, Limits},
+    limits::{self, Interruption, Limits},
     network::{self, Place},
     plan::{Observed, Outcome, Step, plan},
 };
@@ -62,15 +62,13 @@ impl Guests {
             && pair.part == Part::Runs;
         let pace = if is_copying {
             let progress = report.and_then(|report| report.progress.as_ref());
-            let at_completion = match report {
-                Some(report) if report.can_switch => AtCompletion::Switch,
-                _ => AtCompletion::End,
-            };
-            let limits = Limits::of(state.migration_configuration.as_ref(), at_completion);
+            let written = state.migration_configuration.as_ref();
+            let report = report.map(Box::as_ref);
+            let at_completion = limits::at_completion(written, report);
+            let limits = Limits::of(written, at_completion);
             if let Some(progress) = progress {
                 figures::publish(key, &self.parts.node, progress);
             }
-            let report = report.map(Box::as_ref);
             let pace = self.migrations.observe(key, &uid, limits, report);
             self.report_interruption(&vmi, &pace, report);
             pace
@@ -87,6 +85,7 @@ impl Guests {
             stage: report.map(|report| &report.stage),
             overrun: pace.overrun.as_deref(),
             due: pace.due.of(report.map(Box::as_ref)),
+            is_paused: report.is_some_and(|report| report.paused),
             is_carried: pace.is_carried,
             interruption: pace.interruption,
         });
@@ -168,6 +167,10 @@ impl Guests {
             Step::PublishPostCopy => {
                 self.publish(guest, json!({"mode": "PostCopy"})).await?;
                 failpoints::after("virt-handler/migration/publish-post-copy");
+                Ok(())
+            }
+            Step::PublishPause => {
+                self.publish(guest, json!({"mode": "Paused"})).await?;
                 Ok(())
             }
             Step::CarryOn => self.carry_on(guest),
@@ -288,6 +291,7 @@ impl Guests {
             is_within_node: model::is_within_node(guest.state),
             // A guest that is lost half-way would leave two claims, each with a part of what it wrote.
             post_copy: limits::allows_post_copy(written) && moved_disks.is_empty(),
+            pauses: limits::allows_pause(written),
             parallel_connections: flows.connections,
             compression: flows.compression,
             moved_disks,

@@ -123,6 +123,7 @@ impl Launcher {
             id: ID.to_owned(),
             can_switch: stage == Stage::Copying,
             needs_no_switch: false,
+            paused: false,
             interrupted: None,
             stage,
             progress: Some(MigrationProgress {

@@ -30,6 +30,8 @@ pub(super) enum AtCompletion {
     End,
     /// It is switched to post-copy. One that cannot be switched ends after the same time again.
     Switch,
+    /// Its guest is paused. If it is not complete after the same time again, it ends all the same.
+    Pause,
 }
 
 /// What a late copy needs.
@@ -37,7 +39,7 @@ pub(super) enum AtCompletion {
 pub(super) enum Due {
     #[default]
     Nothing,
-    /// The switch to post-copy.
+    /// The switch to post-copy, or the pause of the guest.
     PostCopy,
 }
 
@@ -70,6 +72,24 @@ pub(super) fn allows_post_copy(written: Option<&VmimConfigurationOptions>) -> bo
     let post_copy = written.and_then(|all| all.allow_post_copy);
     let disruption = written.and_then(|all| all.allow_workload_disruption);
     post_copy == Some(true) && disruption.unwrap_or(true)
+}
+
+/// Whether a guest that writes too fast is paused.
+pub(super) fn allows_pause(written: Option<&VmimConfigurationOptions>) -> bool {
+    let disruption = written.and_then(|all| all.allow_workload_disruption);
+    disruption == Some(true) && written.and_then(|all| all.allow_post_copy) != Some(true)
+}
+
+/// What follows when a copy of a launcher with this report is late.
+pub(super) fn at_completion(
+    written: Option<&VmimConfigurationOptions>,
+    report: Option<&MigrationReport>,
+) -> AtCompletion {
+    match report {
+        Some(report) if report.can_switch && allows_pause(written) => AtCompletion::Pause,
+        Some(report) if report.can_switch => AtCompletion::Switch,
+        _ => AtCompletion::End,
+    }
 }
 
 impl Limits {
@@ -184,7 +204,7 @@ impl Watch {
             }
             self.remaining = Some(remaining);
         }
-        let is_late = limits.at_completion == AtCompletion::Switch
+        let is_late = limits.at_completion != AtCompletion::End
             && self
                 .completion(limits, progress, now)
                 .is_some_and(|time| time.elapsed >= time.limit);
@@ -219,6 +239,10 @@ impl Watch {
             AtCompletion::Switch => (
                 limit.saturating_mul(2),
                 ", and QEMU does not switch to post-copy",
+            ),
+            AtCompletion::Pause => (
+                limit.saturating_mul(2),
+                ", though the guest was paused for the second half",
             ),
         };
         (elapsed >= limit).then(|| {
@@ -380,6 +404,7 @@ mod tests {
             progress: None,
             can_switch: true,
             needs_no_switch,
+            paused: false,
             interrupted: None,
         };
         for (due, report, expected) in [
@@ -392,6 +417,72 @@ mod tests {
         }
     }
 
+    #[test]
+    fn guest_is_paused_only_where_post_copy_is_not_allowed() {
+        let report = |can_switch| MigrationReport {
+            id: "m".to_owned(),
+            stage: MigrationStage::Copying,
+            progress: None,
+            can_switch,
+            needs_no_switch: false,
+            paused: false,
+            interrupted: None,
+        };
+        let (knows, knows_not) = (report(true), report(false));
+        for (settings, report, expected) in [
+            (json!({}), &knows_not, AtCompletion::End),
+            (
+                json!({"allowWorkloadDisruption": true}),
+                &knows,
+                AtCompletion::Pause,
+            ),
+            // A launcher of an earlier version.
+            (
+                json!({"allowWorkloadDisruption": true}),
+                &knows_not,
+                AtCompletion::End,
+            ),
+            (
+                json!({"allowWorkloadDisruption": true, "allowPostCopy": false}),
+                &knows,
+                AtCompletion::Pause,
+            ),
+            (
+                json!({"allowWorkloadDisruption": true, "allowPostCopy": true}),
+                &knows,
+                AtCompletion::Switch,
+            ),
+            (json!({"allowPostCopy": true}), &knows, AtCompletion::Switch),
+        ] {
+            let found = at_completion(Some(&written(settings.clone())), Some(report));
+            assert_eq!(found, expected, "{settings}");
+        }
+        for settings in [
+            json!({}),
+            json!({"allowWorkloadDisruption": false}),
+            json!({"allowPostCopy": true, "allowWorkloadDisruption": true}),
+        ] {
+            assert!(
+                !allows_pause(Some(&written(settings.clone()))),
+                "{settings}"
+            );
+        }
+        // It has its time twice, as with post-copy.
+        let settings = written(json!({"progressTimeout": 0}));
+        let limits = Limits::of(Some(&settings), AtCompletion::Pause);
+        let start = Instant::now();
+        let mut watch = Watch::new(start);
+        for (seconds, due, has_ended) in [
+            (299, Due::Nothing, false),
+            (300, Due::PostCopy, false),
+            (600, Due::PostCopy, true),
+        ] {
+            let overrun = watch.observe(limits, Some(&progress(seconds, 5)), start);
+            assert_eq!(overrun.is_some(), has_ended, "{seconds}");
+            assert_eq!(watch.due(), due, "{seconds}");
+        }
+    }
+
     /// The guest is lost at the end of it, and only then.
     #[test]
     fn interruption_lasts_ten_minutes_or_as_long_as_the_administrator_says() {
@@ -401,6 +492,7 @@ mod tests {
             progress: None,
             can_switch: false,
             needs_no_switch: true,
+            paused: false,
             interrupted: interrupted.map(str::to_owned),
         };
         let broken = report(Some("the connection has ended"));

@@ -26,6 +26,8 @@ pub(super) struct Observed<'a> {
     /// Why the copy takes too long.
     pub(super) overrun: Option<&'a str>,
     pub(super) due: Due,
+    /// The guest was paused for the end of the copy.
+    pub(super) is_paused: bool,
     /// This process carries the connections of the pod.
     pub(super) is_carried: bool,
     pub(super) interruption: Interruption,
@@ -43,8 +45,10 @@ pub(super) enum Step {
     Begin,
     /// Stop the copy; the guest stays.
     Cancel,
-    /// Have the guest go on in the other pod before all of its memory is there.
+    /// Have the guest go on in the other pod before all of its memory is there, or have it paused.
     StartPostCopy,
+    /// Publish that it was paused for the end of the copy.
+    PublishPause,
     /// Publish that it does.
     PublishPostCopy,
     /// Carry the connections of a guest in post-copy in place of an earlier virt-handler.
@@ -142,9 +146,13 @@ fn leaving(observed: &Observed<'_>) -> Option<Step> {
         }
         Some(Stage::Copying) => {
             let is_to_end = is_unwanted || observed.overrun.is_some();
+            let is_pause_published = state.mode == Some(MigrationMode::Paused);
             let step = match (is_to_end, observed.due) {
                 (true, _) => Some(Step::Cancel),
                 (false, Due::PostCopy) => Some(Step::StartPostCopy),
+                (false, Due::Nothing) if observed.is_paused && !is_pause_published => {
+                    Some(Step::PublishPause)
+                }
                 (false, Due::Nothing) => None,
             };
             step.filter(|_| observed.is_connected)
@@ -199,6 +207,7 @@ mod tests {
             stage,
             overrun,
             due: Due::Nothing,
+            is_paused: false,
             is_carried: true,
             interruption: Interruption::None,
         })
@@ -303,6 +312,7 @@ mod tests {
                 stage: Some(&stage),
                 overrun,
                 due,
+                is_paused: false,
                 is_carried: true,
                 interruption: Interruption::None,
             });
@@ -354,6 +364,34 @@ mod tests {
         );
     }
 
+    #[test]
+    fn pause_for_the_end_of_a_copy_is_published_once() {
+        for (mode, is_paused, expected) in [
+            ("PreCopy", false, None),
+            ("PreCopy", true, Some(Step::PublishPause)),
+            ("Paused", true, None),
+        ] {
+            let state = json!({"sourceNode": "n1", "targetNode": "n2", "startTimestamp": START,
+                "targetNodeAddress": "10.0.0.2", "mode": mode});
+            let state: State = serde_json::from_value(state).unwrap();
+            let found = plan(&Observed {
+                state: &state,
+                part: Part::Runs,
+                has_moved: false,
+                node: "n1",
+                is_connected: true,
+                is_known: true,
+                stage: Some(&Stage::Copying),
+                overrun: None,
+                due: Due::Nothing,
+                is_paused,
+                is_carried: true,
+                interruption: Interruption::None,
+            });
+            assert_eq!(found, expected, "{mode} {is_paused}");
+        }
+    }
+
     /// Issue: a restart of virt-handler lost a guest in post-copy.
     #[test]
     fn connections_of_a_guest_in_post_copy_are_carried_until_it_is_given_up() {
@@ -384,6 +422,7 @@ mod tests {
                 stage: Some(&Stage::PostCopy),
                 overrun: Some("no progress"),
                 due: Due::PostCopy,
+                is_paused: false,
                 is_carried,
                 interruption,
             });
@@ -431,6 +470,7 @@ mod tests {
                 stage: stage.as_ref(),
                 overrun: None,
                 due: Due::Nothing,
+                is_paused: false,
                 is_carried: true,
                 interruption: Interruption::None,
             });

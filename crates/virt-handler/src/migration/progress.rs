@@ -143,6 +143,7 @@ mod tests {
             }),
             can_switch: false,
             needs_no_switch: false,
+            paused: false,
             interrupted: None,
         }
     }

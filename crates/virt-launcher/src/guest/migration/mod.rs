@@ -49,8 +49,10 @@ pub(super) enum Event {
     Copied(Box<Copied>),
     /// The guest was not copied. It goes on here.
     Failed(String),
-    /// The other pod is prepared such that the copy can be switched to post-copy.
+    /// The other pod is prepared such that the copy can be switched to post-copy, or the guest may be paused.
     CanSwitch,
+    /// The guest was paused so that the copy ends.
+    Paused,
     /// This pod has stopped to wait for the memory that follows.
     Followed(FollowEnd),
     /// Why no memory follows; `None` when it follows again.
@@ -93,6 +95,7 @@ impl Migrations {
                 progress: None,
                 can_switch: false,
                 needs_no_switch: false,
+                paused: false,
                 interrupted: None,
             })
         });
@@ -142,6 +145,7 @@ impl Migrations {
             progress,
             can_switch: false,
             needs_no_switch: false,
+            paused: false,
             interrupted: None,
         });
     }
@@ -201,6 +205,11 @@ impl Guest {
                     report.can_switch = true;
                 }
             }
+            Event::Paused => {
+                if let Some(report) = &mut self.migrations.report {
+                    report.paused = true;
+                }
+            }
             Event::Followed(end) => self.on_follow_end(end).await,
             Event::Interrupted(why) => self.on_interruption(why),
             Event::Visit(visit) => self.on_visit(visit).await,
@@ -216,6 +225,7 @@ impl Guest {
         let needs_no_switch = stays_paused || self.migrations.switch.is_cancelled();
         Some(MigrationReport {
             needs_no_switch,
+            paused: report.paused && !stays_paused && report.stage == MigrationStage::Copying,
             ..report
         })
     }

@@ -126,6 +126,7 @@ impl Guest {
                 connection,
                 domain,
                 migration: migration(&plan),
+                pauses: plan.pauses && !plan.post_copy,
                 cancelled,
                 switch,
                 events: events.clone(),

@@ -64,14 +64,15 @@ pub(super) fn is_in(state: libvirt::DomainState) -> bool {
 }
 
 impl Guest {
-    /// Has a copy switched to post-copy, if that is possible. A guest that its user has paused is copied without.
+    /// Has a copy switched to post-copy, if that is possible, or the guest paused, as the plan says. A guest that its user
+    /// has paused is copied without.
     pub(in crate::guest) fn start_post_copy(&mut self, id: &str) {
         let record = self.store.migration();
         let is_copying = record.is_some_and(|record| {
             record.id == id && record.step == MigrationStep::Copying && !record.stays_paused
         });
         if is_copying && !self.migrations.switch.is_cancelled() {
-            tracing::info!(id, "the copy is to be switched to post-copy");
+            tracing::info!(id, "the copy is to come to its end");
             self.migrations.switch.cancel();
         }
     }
