@@ -26,9 +26,6 @@ async fn pause(old: &mut Handler<'_>) {
     }
     let id = ID.to_owned();
     old.done(Request::StartPostCopy { id }).await;
-    while !is_paused(old) {
-        old.next_state().await;
-    }
 }
 
 fn is_paused(handler: &Handler<'_>) -> bool {
@@ -50,6 +47,11 @@ async fn guest_that_was_paused_for_its_copy_goes_on_in_the_new_pod() {
         .await;
     assert_eq!(ends(&mut new).await, MigrationStage::Done);
     new.reports(DomainState::Running).await;
+    assert!(
+        source
+            .log()
+            .contains("the guest is paused until its copy ends")
+    );
     goes_on(&source, &target);
 }
 
@@ -61,6 +63,9 @@ async fn guest_that_was_paused_for_its_copy_goes_on_when_that_is_cancelled() {
     let (_sender, never) = watch::channel(false);
     let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &never);
     pause(&mut old).await;
+    while !is_paused(&old) {
+        old.next_state().await;
+    }
     let id = ID.to_owned();
     old.done(Request::CancelMigration { id }).await;
     assert_eq!(ends(&mut old).await, MigrationStage::Cancelled);
