@@ -81,7 +81,13 @@ impl Follow {
                 () = self.given_up.cancelled() => return Err(FollowEnd::Broken(message)),
                 () = tokio::time::sleep(pause) => {}
             }
-            match self.attempt().await {
+            let attempt = tokio::select! {
+                biased;
+                // libvirt may hang. What is left open is of no use any more.
+                () = self.given_up.cancelled() => return Err(FollowEnd::Broken(message)),
+                attempt = self.attempt() => attempt,
+            };
+            match attempt {
                 Ok(resumed) => {
                     self.tell(None).await;
                     return Ok(resumed);
