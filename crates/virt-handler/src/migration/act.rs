@@ -1,6 +1,12 @@
 //! Carries out the steps of a migration.
 
-use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use error_chain::error_chain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,7 +14,9 @@ use kube::Api;
 use kubevirt_api::{
     VirtualMachineInstance, migration::VirtualMachineInstanceMigrationState as State,
 };
-use launcher_channel::{DomainState, MigrationPlan, MigrationReport, Request};
+use launcher_channel::{
+    DomainState, MigrationPlan, MigrationReport, MigrationStage as Stage, Request,
+};
 use reasons::Reason;
 use reconcile::{EventType, Key, Requeue};
 use serde_json::{Value, json};
@@ -69,11 +77,16 @@ impl Guests {
             if let Some(progress) = progress {
                 figures::publish(key, &self.parts.node, progress);
             }
-            let pace = self.migrations.observe(key, &uid, limits, report);
+            let to = state.target_node_address.as_ref();
+            let pace = self.migrations.observe(key, &uid, limits, report, to);
             self.report_interruption(&vmi, &pace, report);
             pace
         } else {
             Pace::default()
+        };
+        let moved_address = match pair.part {
+            Part::Arrives => self.moved_address(state, report.map(Box::as_ref)).await,
+            Part::Runs => None,
         };
         let step = plan(&Observed {
             state,
@@ -85,6 +98,7 @@ impl Guests {
             stage: report.map(|report| &report.stage),
             overrun: pace.overrun.as_deref(),
             due: pace.due.of(report.map(Box::as_ref)),
+            has_moved_address: moved_address.is_some(),
             is_paused: report.is_some_and(|report| report.paused),
             is_carried: pace.is_carried,
             interruption: pace.interruption,
@@ -189,6 +203,10 @@ impl Guests {
         let offered = network::offer(self.place(named.as_deref()), self.parts.address).await;
         let offer = match offered {
             Ok(offer) => offer,
+            // A guest in post-copy does not fail for it.
+            Err(error) if guest.state.start_timestamp.is_some() => {
+                return Err(GuestError::Listen(io::Error::other(error)));
+            }
             Err(error) => {
                 return self.end(guest, &Outcome::Failed(error_chain(&error))).await;
             }
@@ -201,6 +219,23 @@ impl Guests {
         self.publish(guest, published).await?;
         failpoints::after("virt-handler/migration/publish-address");
         Ok(())
+    }
+
+    /// Where this node is reached now by the old node of a guest in post-copy, if that is known and not as it was published:
+    /// virt-handler may run in another pod since.
+    async fn moved_address(
+        &self,
+        state: &State,
+        report: Option<&MigrationReport>,
+    ) -> Option<IpAddr> {
+        if model::is_within_node(state) || report?.stage != Stage::PostCopy {
+            return None;
+        }
+        let named = self.named_network(state);
+        let offered = network::offer(self.place(named.as_deref()), self.parts.address).await;
+        let own = offered.ok()?.address.ip();
+        let published = state.target_node_address.as_ref()?;
+        (published.parse() != Ok(own)).then_some(own)
     }
 
     /// The network that guests move over between nodes, if it is another one than that of the pods.
@@ -278,7 +313,8 @@ impl Guests {
         let started = json!({"startTimestamp": self.time(), "mode": "PreCopy"});
         let begun = Arc::new(self.publish(guest, started).await?);
         failpoints::after("virt-handler/migration/publish-start");
-        let stop = self.migrations.begin(guest.key, guest.uid);
+        let to = guest.state.target_node_address.clone();
+        let stop = self.migrations.begin(guest.key, guest.uid, to);
         self.run(listening, stop);
         let written = guest.state.migration_configuration.as_ref();
         let flows = flows(guest.vmi, written);
@@ -321,7 +357,8 @@ impl Guests {
         let way = self.way(guest).ok_or_else(unknown);
         let listening = way.and_then(|way| self.listen(guest, way));
         let listening = listening.map_err(GuestError::Listen)?;
-        let stop = self.migrations.carry_on(guest.key, guest.uid);
+        let to = guest.state.target_node_address.clone();
+        let stop = self.migrations.carry_on(guest.key, guest.uid, to);
         self.run(listening, stop);
         Ok(())
     }

@@ -51,8 +51,17 @@ pub(crate) struct Migrations {
 struct Followed {
     uid: String,
     watch: Watch,
-    /// Ends the carriage. `None` if an earlier virt-handler has begun the copy.
-    carriage: Option<DropGuard>,
+    /// `None` if an earlier virt-handler has begun the copy.
+    carriage: Option<Carried>,
+}
+
+/// A carriage that runs.
+#[derive(Debug)]
+struct Carried {
+    /// The address of the new pod's virt-handler.
+    to: Option<String>,
+    /// Ends it.
+    _stop: DropGuard,
 }
 
 /// Whether a copy is fast enough.
@@ -61,7 +70,7 @@ pub(super) struct Pace {
     /// Why it has to end.
     pub(super) overrun: Option<String>,
     pub(super) due: Due,
-    /// This process carries the connections of the pod.
+    /// This process carries the connections of the pod to the address that the VMI shows.
     pub(super) is_carried: bool,
     pub(super) interruption: Interruption,
 }
@@ -74,24 +83,21 @@ impl Migrations {
         }
     }
 
-    /// Registers a carriage, which ends when the token is cancelled.
-    pub(super) fn begin(&self, key: &Key, uid: &str) -> CancellationToken {
-        let stop = CancellationToken::new();
-        let followed = Followed {
-            uid: uid.to_owned(),
-            watch: Watch::new(Instant::now()),
-            carriage: Some(stop.clone().drop_guard()),
-        };
-        self.followed.lock().insert(key.clone(), followed);
-        stop
+    /// Registers a carriage to an address, which ends when the token is cancelled.
+    pub(super) fn begin(&self, key: &Key, uid: &str, to: Option<String>) -> CancellationToken {
+        self.followed.lock().remove(key);
+        self.carry_on(key, uid, to)
     }
 
-    /// The same for a migration that an earlier virt-handler has begun.
-    pub(super) fn carry_on(&self, key: &Key, uid: &str) -> CancellationToken {
+    /// The same for a migration that an earlier virt-handler has begun, or in place of a carriage to another address.
+    pub(super) fn carry_on(&self, key: &Key, uid: &str, to: Option<String>) -> CancellationToken {
         let stop = CancellationToken::new();
         let mut all = self.followed.lock();
         let followed = follow(&mut all, key, uid, Instant::now());
-        followed.carriage = Some(stop.clone().drop_guard());
+        followed.carriage = Some(Carried {
+            to,
+            _stop: stop.clone().drop_guard(),
+        });
         stop
     }
 
@@ -102,6 +108,7 @@ impl Migrations {
         uid: &str,
         limits: Limits,
         report: Option<&MigrationReport>,
+        to: Option<&String>,
     ) -> Pace {
         let now = Instant::now();
         let mut all = self.followed.lock();
@@ -113,7 +120,10 @@ impl Migrations {
         Pace {
             overrun: overrun.map(str::to_owned),
             due: followed.watch.due(),
-            is_carried: followed.carriage.is_some(),
+            is_carried: followed
+                .carriage
+                .as_ref()
+                .is_some_and(|carried| carried.to.as_ref() == to),
             interruption,
         }
     }

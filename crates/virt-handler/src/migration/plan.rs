@@ -26,6 +26,8 @@ pub(super) struct Observed<'a> {
     /// Why the copy takes too long.
     pub(super) overrun: Option<&'a str>,
     pub(super) due: Due,
+    /// This node is reached at another address than the published one.
+    pub(super) has_moved_address: bool,
     /// The guest was paused for the end of the copy.
     pub(super) is_paused: bool,
     /// This process carries the connections of the pod.
@@ -93,7 +95,7 @@ fn arriving(observed: &Observed<'_>) -> Option<Step> {
         None => Some(Step::Receive),
         // In post-copy it has not arrived before all of its memory has: its old pod must stay.
         Some(Stage::Waiting | Stage::Receiving | Stage::Received | Stage::PostCopy) => {
-            let is_published = state.target_node_address.is_some();
+            let is_published = state.target_node_address.is_some() && !observed.has_moved_address;
             (!is_published).then_some(Step::PublishAddress)
         }
         Some(Stage::Done) => {
@@ -207,6 +209,7 @@ mod tests {
             stage,
             overrun,
             due: Due::Nothing,
+            has_moved_address: false,
             is_paused: false,
             is_carried: true,
             interruption: Interruption::None,
@@ -312,6 +315,7 @@ mod tests {
                 stage: Some(&stage),
                 overrun,
                 due,
+                has_moved_address: false,
                 is_paused: false,
                 is_carried: true,
                 interruption: Interruption::None,
@@ -364,6 +368,32 @@ mod tests {
         );
     }
 
+    /// virt-handler of the new node was replaced by a pod with another address.
+    #[test]
+    fn new_address_of_a_node_is_published_in_post_copy() {
+        let state = json!({"sourceNode": "n1", "targetNode": "n2", "startTimestamp": START,
+            "targetNodeAddress": "10.0.0.2", "mode": "PostCopy"});
+        let state: State = serde_json::from_value(state).unwrap();
+        for (has_moved_address, expected) in [(false, None), (true, Some(Step::PublishAddress))] {
+            let found = plan(&Observed {
+                state: &state,
+                part: Part::Arrives,
+                has_moved: false,
+                node: "n2",
+                is_connected: true,
+                is_known: true,
+                stage: Some(&Stage::PostCopy),
+                overrun: None,
+                due: Due::Nothing,
+                has_moved_address,
+                is_paused: false,
+                is_carried: false,
+                interruption: Interruption::None,
+            });
+            assert_eq!(found, expected, "{has_moved_address}");
+        }
+    }
+
     #[test]
     fn pause_for_the_end_of_a_copy_is_published_once() {
         for (mode, is_paused, expected) in [
@@ -384,6 +414,7 @@ mod tests {
                 stage: Some(&Stage::Copying),
                 overrun: None,
                 due: Due::Nothing,
+                has_moved_address: false,
                 is_paused,
                 is_carried: true,
                 interruption: Interruption::None,
@@ -422,6 +453,7 @@ mod tests {
                 stage: Some(&Stage::PostCopy),
                 overrun: Some("no progress"),
                 due: Due::PostCopy,
+                has_moved_address: false,
                 is_paused: false,
                 is_carried,
                 interruption,
@@ -470,6 +502,7 @@ mod tests {
                 stage: stage.as_ref(),
                 overrun: None,
                 due: Due::Nothing,
+                has_moved_address: false,
                 is_paused: false,
                 is_carried: true,
                 interruption: Interruption::None,
