@@ -6,7 +6,8 @@
 //! **Invariants**: the new launcher runs the guest only when the old one has asked for it, or the handler, once
 //! all of the memory has left the old pod; the old launcher asks only after its record; how post-copy ends is known from
 //! the old QEMU and from libvirt of the new pod, not from a connection between launchers, so that launchers and libvirtds
-//! may die meanwhile. A part is given up only when the other one is gone, or by request (`recovery`). In the new pod nothing else is asked of libvirt before the end: it would wait for that.
+//! may die meanwhile; a part is given up only when the other one is gone, or by request (`recovery`). In the new pod nothing
+//! else is asked of libvirt before the end: it would wait for that.
 
 use error_chain::error_chain;
 use launcher_channel::{DomainState, MigrationStage, StopReason};
@@ -118,6 +119,10 @@ impl Guest {
             return Ok(());
         }
         self.observe().await?;
+        // The VMI has failed, or does soon.
+        if self.migrations.memory == Memory::Lost {
+            return Ok(());
+        }
         let step = self.store.migration_step();
         if self.is_alive() {
             match step {
