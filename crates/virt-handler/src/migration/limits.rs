@@ -495,7 +495,7 @@ mod tests {
             paused: false,
             interrupted: interrupted.map(str::to_owned),
         };
-        let broken = report(Some("the connection has ended"));
+        let (broken, follows) = (report(Some("the connection has ended")), report(None));
         for (settings, seconds, expected) in [
             (json!({}), 599, Interruption::Lasts),
             (json!({}), 600, Interruption::TooLong),
@@ -507,17 +507,17 @@ mod tests {
             let limits = Limits::of(Some(&written(settings.clone())), AtCompletion::End);
             let start = Instant::now();
             let mut watch = Watch::new(start);
-            let mut observe = |report, seconds| {
+            let mut observe = |report: Option<&MigrationReport>, seconds| {
                 let now = start + Duration::from_secs(seconds);
                 watch.observe_interruption(limits, report, now)
             };
-            assert_eq!(observe(Some(&report(None)), 0), Interruption::None);
+            assert_eq!(observe(Some(&follows), 0), Interruption::None);
             assert_eq!(observe(Some(&broken), 0), Interruption::Begins);
             // Its launcher is away for a moment.
             assert_eq!(observe(None, 1), Interruption::None);
             let found = observe(Some(&broken), seconds);
             assert_eq!(found, expected, "{settings} {seconds}");
-            assert_eq!(observe(Some(&report(None)), seconds), Interruption::Ends);
+            assert_eq!(observe(Some(&follows), seconds), Interruption::Ends);
             // Each has its own time.
             assert_eq!(observe(Some(&broken), seconds + 1), Interruption::Begins);
             assert_eq!(observe(Some(&broken), seconds + 2), Interruption::Lasts);

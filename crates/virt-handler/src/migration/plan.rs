@@ -548,6 +548,8 @@ mod tests {
                 progress: None,
                 can_switch: false,
                 needs_no_switch: false,
+                paused: false,
+                interrupted: None,
             };
             let found = awaits_take_over(&vmi, Some(&report));
             assert_eq!(found, expected, "{node} {state} {report:?}");
