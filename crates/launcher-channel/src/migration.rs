@@ -8,6 +8,7 @@ pub const MAX_PARALLEL_CONNECTIONS: u8 = 32;
 /// How a guest is copied to the launcher that waits for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub struct MigrationPlan {
     /// The same at both launchers.
     pub id: String,

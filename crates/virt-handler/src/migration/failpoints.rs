@@ -197,6 +197,7 @@ struct Process {
     running: Option<(Arc<Guests>, CancellationToken)>,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 struct Cluster {
     api: TestApi,
     client: Client,

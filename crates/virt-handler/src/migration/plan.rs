@@ -11,6 +11,7 @@ use crate::guest::Part;
 
 /// The input of the plan.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(super) struct Observed<'a> {
     pub(super) state: &'a State,
     pub(super) part: Part,
@@ -49,10 +50,10 @@ pub(super) enum Step {
     Cancel,
     /// Have the guest go on in the other pod before all of its memory is there, or have it paused.
     StartPostCopy,
+    /// Publish that it goes on there.
+    PublishPostCopy,
     /// Publish that it was paused for the end of the copy.
     PublishPause,
-    /// Publish that it does.
-    PublishPostCopy,
     /// Carry the connections of a guest in post-copy in place of an earlier virt-handler.
     CarryOn,
     /// Have no more memory follow: the guest is lost.
