@@ -66,8 +66,8 @@ impl Cluster {
     pub fn install_seccomp_profile(&self, name: &str, profile: &serde_json::Value) {
         for node in self.nodes() {
             let directory = self.node_directory(&node).join("lib/kubelet/seccomp");
-            std::fs::create_dir_all(&directory).expect("make the directory of profiles");
-            let written = std::fs::write(directory.join(name), profile.to_string());
+            fs::create_dir_all(&directory).expect("make the directory of profiles");
+            let written = fs::write(directory.join(name), profile.to_string());
             written.expect("write the profile");
         }
     }

@@ -56,7 +56,7 @@ async fn drain_moves_guests_and_ends() {
             &here,
             "--pod-selector=kubevirt.io=virt-launcher",
             "--delete-emptydir-data",
-            "--timeout=140s",
+            "--timeout=200s",
         ];
         let drained = reading(&test, &mut serials, test.kubectl(&drain)).await;
         drained.success();
