@@ -62,6 +62,16 @@ impl Cluster {
         names
     }
 
+    /// Lets pods of all nodes name this seccomp profile.
+    pub fn install_seccomp_profile(&self, name: &str, profile: &serde_json::Value) {
+        for node in self.nodes() {
+            let directory = self.node_directory(&node).join("lib/kubelet/seccomp");
+            fs::create_dir_all(&directory).expect("make the directory of profiles");
+            let written = fs::write(directory.join(name), profile.to_string());
+            written.expect("write the profile");
+        }
+    }
+
     /// The directory of a node.
     pub(crate) fn node_directory(&self, node: &str) -> PathBuf {
         self.directory.join("nodes").join(node)

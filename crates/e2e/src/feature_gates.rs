@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{Environment, NAMESPACE};
 
@@ -18,15 +18,19 @@ pub struct FeatureGates {
 impl FeatureGates {
     /// Switches gates on and off. Components take a moment to observe the change.
     pub async fn switch<H: Environment>(environment: &H, on: &[&str], off: &[&str]) -> Self {
+        let gates = json!({"featureGates": on, "disabledFeatureGates": off});
+        Self::configure(environment, &json!({"developerConfiguration": gates})).await
+    }
+
+    /// The same for any configuration of the installation.
+    pub async fn configure<H: Environment>(environment: &H, configuration: &Value) -> Self {
         let feature_gates = Self {
             kubeconfig: environment.kubeconfig(),
         };
         let object = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
             "metadata": {"name": "kubevirt", "namespace": NAMESPACE},
-            "spec": {"configuration": {"developerConfiguration": {
-                "featureGates": on, "disabledFeatureGates": off,
-            }}},
+            "spec": {"configuration": configuration},
         });
         // Nothing else configures a test environment; an existing object is left from a killed run.
         let apply = ["apply", "--filename=-"];

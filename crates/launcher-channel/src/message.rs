@@ -65,8 +65,9 @@ pub enum Request {
     CancelMigration {
         id: String,
     },
-    /// Switches a copy to post-copy: the guest runs in the other pod, and the rest of its memory follows. Only
-    /// for a launcher whose state shows that it can.
+    /// Switches a copy to post-copy: the guest runs in the other pod, and the rest of its memory follows. If the plan
+    /// says so, the guest is paused until the end of the copy in place of that. Only for a launcher whose state shows that
+    /// it can.
     #[serde(rename_all = "camelCase")]
     StartPostCopy {
         id: String,

@@ -8,6 +8,7 @@ pub const MAX_PARALLEL_CONNECTIONS: u8 = 32;
 /// How a guest is copied to the launcher that waits for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub struct MigrationPlan {
     /// The same at both launchers.
     pub id: String,
@@ -23,6 +24,8 @@ pub struct MigrationPlan {
     pub is_within_node: bool,
     /// The copy is made such that it can be switched to post-copy, if the other pod can do that.
     pub post_copy: bool,
+    /// The guest is paused when the handler asks for the switch, so that the copy ends. Not together with `post_copy`.
+    pub pauses: bool,
     /// Connections through which memory flows at the same time, if the other pod can do that; 0 for a single one
     /// that carries all. Not together with `post_copy`.
     pub parallel_connections: u8,
@@ -47,13 +50,21 @@ pub struct MigrationReport {
     pub stage: MigrationStage,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<MigrationProgress>,
-    /// The copy can be switched to post-copy. Only then the launcher knows the request for it.
+    /// The copy can be switched to post-copy, or the guest paused in its place, as the plan says. Only then the
+    /// launcher knows the request for it.
     #[serde(default)]
     pub can_switch: bool,
     /// The request to switch is not to be made, or not again: it was accepted, or the guest's user has paused the
     /// guest, which is copied without post-copy while it is paused.
     #[serde(default)]
     pub needs_no_switch: bool,
+    /// The guest was paused so that the copy ends, and goes on after it. False if its user has paused it as well.
+    #[serde(default)]
+    pub paused: bool,
+    /// Why no memory follows in post-copy at present. The launcher of the old pod tries to have it follow again until
+    /// that succeeds, or until the migration is cancelled: only then the guest is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupted: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,7 +22,7 @@ const BEFORE_THE_SWITCH: [&str; 2] = [
 
 /// A boot sector that writes the alphabet to the serial line, over and over, and half a megabyte of memory after
 /// each letter: a slow copy never comes to its end.
-const WRITING_GUEST: &[u8] = &[
+pub(crate) const WRITING_GUEST: &[u8] = &[
     0xfc, 0xba, 0xf8, 0x03, 0xb0, b'a', // cld; dx = 0x3f8, al = 'a'
     0xee, 0xfe, 0xc0, 0x3c, 0x7b, 0x75, 0x02, 0xb0, b'a', // write, next letter
     0xbb, 0x00, 0x10, // from 0x10000
@@ -33,12 +33,12 @@ const WRITING_GUEST: &[u8] = &[
 
 /// QEMU's way to learn which memory a guest misses. The kernel forbids it to users without privileges
 /// otherwise.
-fn allow_post_copy() {
+pub(crate) fn allow_post_copy() {
     fs::write("/proc/sys/vm/unprivileged_userfaultfd", "1").unwrap();
 }
 
 /// Begins a copy that can be switched, and asks for the switch.
-async fn migrate(old: &mut Handler<'_>) {
+pub(crate) async fn migrate(old: &mut Handler<'_>) {
     let plan = MigrationPlan {
         id: ID.to_owned(),
         copied_disks: vec!["vda".to_owned()],
@@ -56,14 +56,14 @@ async fn migrate(old: &mut Handler<'_>) {
     drop(old.try_call(Request::StartPostCopy { id }).await);
 }
 
-fn can_switch(handler: &Handler<'_>) -> bool {
+pub(crate) fn can_switch(handler: &Handler<'_>) -> bool {
     let state = handler.state.as_ref();
     let report = state.and_then(|state| state.migration.as_ref());
     report.is_some_and(|report| report.can_switch)
 }
 
 /// Waits until QEMU knows that it shall switch.
-fn wait_for_request(source: &Bundle) {
+pub(crate) fn wait_for_request(source: &Bundle) {
     source.wait("the request for post-copy", || {
         let log = source.log();
         log.contains("the copy is being switched to post-copy")

@@ -215,6 +215,10 @@ fn set_conditions(
         return;
     }
     let paused = match domain {
+        Some(DomainState::PausedByUser) if migration.is_some_and(|one| one.paused) => Some((
+            Reason::PausedByMigrationMonitor,
+            "VMI was paused by the migration monitor".to_owned(),
+        )),
         Some(DomainState::PausedByUser) => {
             Some((Reason::PausedByUser, "VMI was paused by user".to_owned()))
         }

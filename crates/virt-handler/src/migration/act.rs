@@ -1,6 +1,12 @@
 //! Carries out the steps of a migration.
 
-use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use error_chain::error_chain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,16 +14,20 @@ use kube::Api;
 use kubevirt_api::{
     VirtualMachineInstance, migration::VirtualMachineInstanceMigrationState as State,
 };
-use launcher_channel::{DomainState, MigrationPlan, Request};
-use reconcile::{Key, Requeue};
+use launcher_channel::{
+    DomainState, MigrationPlan, MigrationReport, MigrationStage as Stage, Request,
+};
+use reasons::Reason;
+use reconcile::{EventType, Key, Requeue};
 use serde_json::{Value, json};
 use serving::Target;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     carriage::{Carriage, Listening, Pace, SILENCE_LIMIT, Way},
     endpoint, figures,
     flows::flows,
-    limits::{self, AtCompletion, Limits},
+    limits::{self, Interruption, Limits},
     network::{self, Place},
     plan::{Observed, Outcome, Step, plan},
 };
@@ -60,17 +70,23 @@ impl Guests {
             && pair.part == Part::Runs;
         let pace = if is_copying {
             let progress = report.and_then(|report| report.progress.as_ref());
-            let at_completion = match report {
-                Some(report) if report.can_switch => AtCompletion::Switch,
-                _ => AtCompletion::End,
-            };
-            let limits = Limits::of(state.migration_configuration.as_ref(), at_completion);
+            let written = state.migration_configuration.as_ref();
+            let report = report.map(Box::as_ref);
+            let at_completion = limits::at_completion(written, report);
+            let limits = Limits::of(written, at_completion);
             if let Some(progress) = progress {
                 figures::publish(key, &self.parts.node, progress);
             }
-            self.migrations.observe(key, &uid, limits, progress)
+            let to = state.target_node_address.as_ref();
+            let pace = self.migrations.observe(key, &uid, limits, report, to);
+            self.report_interruption(&vmi, &pace, report);
+            pace
         } else {
             Pace::default()
+        };
+        let moved_address = match pair.part {
+            Part::Arrives => self.moved_address(state, report.map(Box::as_ref)).await,
+            Part::Runs => None,
         };
         let step = plan(&Observed {
             state,
@@ -82,6 +98,10 @@ impl Guests {
             stage: report.map(|report| &report.stage),
             overrun: pace.overrun.as_deref(),
             due: pace.due.of(report.map(Box::as_ref)),
+            has_moved_address: moved_address.is_some(),
+            is_paused: report.is_some_and(|report| report.paused),
+            is_carried: pace.is_carried,
+            interruption: pace.interruption,
         });
         if let Some(step) = step {
             tracing::info!(migration = uid, ?step, "next step of a migration");
@@ -102,6 +122,33 @@ impl Guests {
         } else {
             Requeue::OnChange
         })
+    }
+
+    fn report_interruption(
+        &self,
+        vmi: &VirtualMachineInstance,
+        pace: &Pace,
+        report: Option<&MigrationReport>,
+    ) {
+        let recorder = &self.parts.recorder;
+        match pace.interruption {
+            Interruption::Begins => {
+                let why = report.and_then(|report| report.interrupted.as_deref());
+                let why = why.unwrap_or_default();
+                let message = format!(
+                    "The guest stands still, since the rest of its memory does not follow: {why}. The connection is \
+                     opened again."
+                );
+                let reason = Reason::PostCopyInterrupted;
+                recorder.publish(vmi, EventType::Warning, reason, message);
+            }
+            Interruption::Ends => {
+                let message = "The rest of the guest's memory follows again.";
+                let reason = Reason::PostCopyRecovered;
+                recorder.publish(vmi, EventType::Normal, reason, message);
+            }
+            Interruption::None | Interruption::Lasts | Interruption::TooLong => {}
+        }
     }
 
     async fn carry_out(&self, guest: &Migrating<'_>, step: Step) -> Result<(), GuestError> {
@@ -136,6 +183,17 @@ impl Guests {
                 failpoints::after("virt-handler/migration/publish-post-copy");
                 Ok(())
             }
+            Step::PublishPause => {
+                self.publish(guest, json!({"mode": "Paused"})).await?;
+                Ok(())
+            }
+            Step::CarryOn => self.carry_on(guest),
+            Step::GiveUp => {
+                // The launcher takes it so while no memory follows, and only then.
+                let give_up = Request::CancelMigration { id };
+                guest.entry.session.call(give_up).await?;
+                Ok(())
+            }
             Step::End(outcome) => self.end(guest, &outcome).await,
         }
     }
@@ -145,6 +203,10 @@ impl Guests {
         let offered = network::offer(self.place(named.as_deref()), self.parts.address).await;
         let offer = match offered {
             Ok(offer) => offer,
+            // A guest in post-copy does not fail for it.
+            Err(error) if guest.state.start_timestamp.is_some() => {
+                return Err(GuestError::Listen(io::Error::other(error)));
+            }
             Err(error) => {
                 return self.end(guest, &Outcome::Failed(error_chain(&error))).await;
             }
@@ -157,6 +219,23 @@ impl Guests {
         self.publish(guest, published).await?;
         failpoints::after("virt-handler/migration/publish-address");
         Ok(())
+    }
+
+    /// Where this node is reached now by the old node of a guest in post-copy, if that is known and not as it was published:
+    /// virt-handler may run in another pod since.
+    async fn moved_address(
+        &self,
+        state: &State,
+        report: Option<&MigrationReport>,
+    ) -> Option<IpAddr> {
+        if model::is_within_node(state) || report?.stage != Stage::PostCopy {
+            return None;
+        }
+        let named = self.named_network(state);
+        let offered = network::offer(self.place(named.as_deref()), self.parts.address).await;
+        let own = offered.ok()?.address.ip();
+        let published = state.target_node_address.as_ref()?;
+        (published.parse() != Ok(own)).then_some(own)
     }
 
     /// The network that guests move over between nodes, if it is another one than that of the pods.
@@ -234,14 +313,9 @@ impl Guests {
         let started = json!({"startTimestamp": self.time(), "mode": "PreCopy"});
         let begun = Arc::new(self.publish(guest, started).await?);
         failpoints::after("virt-handler/migration/publish-start");
-        let stop = self.migrations.begin(guest.key, guest.uid);
-        let all = self.parts.stop.clone();
-        self.parts.tasks.spawn(async move {
-            tokio::select! {
-                () = all.cancelled() => {}
-                () = listening.run(stop) => {}
-            }
-        });
+        let to = guest.state.target_node_address.clone();
+        let stop = self.migrations.begin(guest.key, guest.uid, to);
+        self.run(listening, stop);
         let written = guest.state.migration_configuration.as_ref();
         let flows = flows(guest.vmi, written);
         let moved_disks = moved_disks(guest.vmi);
@@ -253,6 +327,7 @@ impl Guests {
             is_within_node: model::is_within_node(guest.state),
             // A guest that is lost half-way would leave two claims, each with a part of what it wrote.
             post_copy: limits::allows_post_copy(written) && moved_disks.is_empty(),
+            pauses: limits::allows_pause(written),
             parallel_connections: flows.connections,
             compression: flows.compression,
             moved_disks,
@@ -274,6 +349,28 @@ impl Guests {
             // Whether the launcher has begun is unknown; the next reconcile sees it.
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// An earlier virt-handler has begun, and the launchers connect once more.
+    fn carry_on(&self, guest: &Migrating<'_>) -> Result<(), GuestError> {
+        let unknown = || io::Error::other("the address of the new pod is not known");
+        let way = self.way(guest).ok_or_else(unknown);
+        let listening = way.and_then(|way| self.listen(guest, way));
+        let listening = listening.map_err(GuestError::Listen)?;
+        let to = guest.state.target_node_address.clone();
+        let stop = self.migrations.carry_on(guest.key, guest.uid, to);
+        self.run(listening, stop);
+        Ok(())
+    }
+
+    fn run(&self, listening: Listening, stop: CancellationToken) {
+        let all = self.parts.stop.clone();
+        self.parts.tasks.spawn(async move {
+            tokio::select! {
+                () = all.cancelled() => {}
+                () = listening.run(stop) => {}
+            }
+        });
     }
 
     fn listen(&self, guest: &Migrating<'_>, way: Way) -> io::Result<Listening> {

@@ -10,6 +10,9 @@ use tokio::time::Instant;
 const COMPLETION_SECONDS_PER_GIB: i64 = 150;
 /// Seconds without progress, unless the configuration sets another value.
 const PROGRESS_SECONDS: i64 = 150;
+/// An interrupted post-copy has at least this time: the guest is lost afterwards, while a node restarts or a new
+/// virt-handler is pulled in less.
+const LEAST_RECOVERY: Duration = Duration::from_mins(10);
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
@@ -27,6 +30,8 @@ pub(super) enum AtCompletion {
     End,
     /// It is switched to post-copy. One that cannot be switched ends after the same time again.
     Switch,
+    /// Its guest is paused. If it is not complete after the same time again, it ends all the same.
+    Pause,
 }
 
 /// What a late copy needs.
@@ -34,7 +39,7 @@ pub(super) enum AtCompletion {
 pub(super) enum Due {
     #[default]
     Nothing,
-    /// The switch to post-copy.
+    /// The switch to post-copy, or the pause of the guest.
     PostCopy,
 }
 
@@ -48,11 +53,43 @@ impl Due {
     }
 }
 
+/// Whether the memory of a guest in post-copy follows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Interruption {
+    #[default]
+    None,
+    /// Seen for the first time.
+    Begins,
+    Lasts,
+    /// The memory follows again.
+    Ends,
+    /// The guest is to be given up.
+    TooLong,
+}
+
 /// Whether the settings allow post-copy at all.
 pub(super) fn allows_post_copy(written: Option<&VmimConfigurationOptions>) -> bool {
     let post_copy = written.and_then(|all| all.allow_post_copy);
     let disruption = written.and_then(|all| all.allow_workload_disruption);
     post_copy == Some(true) && disruption.unwrap_or(true)
+}
+
+/// Whether a guest that writes too fast is paused.
+pub(super) fn allows_pause(written: Option<&VmimConfigurationOptions>) -> bool {
+    let disruption = written.and_then(|all| all.allow_workload_disruption);
+    disruption == Some(true) && written.and_then(|all| all.allow_post_copy) != Some(true)
+}
+
+/// What follows when a copy of a launcher with this report is late.
+pub(super) fn at_completion(
+    written: Option<&VmimConfigurationOptions>,
+    report: Option<&MigrationReport>,
+) -> AtCompletion {
+    match report {
+        Some(report) if report.can_switch && allows_pause(written) => AtCompletion::Pause,
+        Some(report) if report.can_switch => AtCompletion::Switch,
+        _ => AtCompletion::End,
+    }
 }
 
 impl Limits {
@@ -96,6 +133,8 @@ pub(super) struct Watch {
     progressed: Instant,
     overrun: Option<String>,
     is_switch_due: bool,
+    /// Since when no memory follows in post-copy.
+    interrupted: Option<Instant>,
 }
 
 impl Watch {
@@ -106,6 +145,39 @@ impl Watch {
             progressed: now,
             overrun: None,
             is_switch_due: false,
+            interrupted: None,
+        }
+    }
+
+    /// Notes whether the memory follows, by the report of the old pod.
+    pub(super) fn observe_interruption(
+        &mut self,
+        limits: Limits,
+        report: Option<&MigrationReport>,
+        now: Instant,
+    ) -> Interruption {
+        let Some(report) = report else {
+            return Interruption::None;
+        };
+        match (self.interrupted, &report.interrupted) {
+            (None, None) => Interruption::None,
+            (None, Some(_)) => {
+                self.interrupted = Some(now);
+                Interruption::Begins
+            }
+            (Some(_), None) => {
+                self.interrupted = None;
+                Interruption::Ends
+            }
+            (Some(since), Some(_)) => {
+                let limit = limits.progress.max(LEAST_RECOVERY);
+                let is_over = !limits.progress.is_zero() && now.duration_since(since) >= limit;
+                if is_over {
+                    Interruption::TooLong
+                } else {
+                    Interruption::Lasts
+                }
+            }
         }
     }
 
@@ -132,7 +204,7 @@ impl Watch {
             }
             self.remaining = Some(remaining);
         }
-        let is_late = limits.at_completion == AtCompletion::Switch
+        let is_late = limits.at_completion != AtCompletion::End
             && self
                 .completion(limits, progress, now)
                 .is_some_and(|time| time.elapsed >= time.limit);
@@ -167,6 +239,10 @@ impl Watch {
             AtCompletion::Switch => (
                 limit.saturating_mul(2),
                 ", and QEMU does not switch to post-copy",
+            ),
+            AtCompletion::Pause => (
+                limit.saturating_mul(2),
+                ", though the guest was paused for the second half",
             ),
         };
         (elapsed >= limit).then(|| {
@@ -328,6 +404,8 @@ mod tests {
             progress: None,
             can_switch: true,
             needs_no_switch,
+            paused: false,
+            interrupted: None,
         };
         for (due, report, expected) in [
             (Due::PostCopy, None, Due::PostCopy),
@@ -336,6 +414,113 @@ mod tests {
             (Due::Nothing, Some(report(false)), Due::Nothing),
         ] {
             assert_eq!(due.of(report.as_ref()), expected, "{due:?} {report:?}");
+        }
+    }
+
+    #[test]
+    fn guest_is_paused_only_where_post_copy_is_not_allowed() {
+        let report = |can_switch| MigrationReport {
+            id: "m".to_owned(),
+            stage: MigrationStage::Copying,
+            progress: None,
+            can_switch,
+            needs_no_switch: false,
+            paused: false,
+            interrupted: None,
+        };
+        let (knows, knows_not) = (report(true), report(false));
+        for (settings, report, expected) in [
+            (json!({}), &knows_not, AtCompletion::End),
+            (
+                json!({"allowWorkloadDisruption": true}),
+                &knows,
+                AtCompletion::Pause,
+            ),
+            // A launcher of an earlier version.
+            (
+                json!({"allowWorkloadDisruption": true}),
+                &knows_not,
+                AtCompletion::End,
+            ),
+            (
+                json!({"allowWorkloadDisruption": true, "allowPostCopy": false}),
+                &knows,
+                AtCompletion::Pause,
+            ),
+            (
+                json!({"allowWorkloadDisruption": true, "allowPostCopy": true}),
+                &knows,
+                AtCompletion::Switch,
+            ),
+            (json!({"allowPostCopy": true}), &knows, AtCompletion::Switch),
+        ] {
+            let found = at_completion(Some(&written(settings.clone())), Some(report));
+            assert_eq!(found, expected, "{settings}");
+        }
+        for settings in [
+            json!({}),
+            json!({"allowWorkloadDisruption": false}),
+            json!({"allowPostCopy": true, "allowWorkloadDisruption": true}),
+        ] {
+            assert!(
+                !allows_pause(Some(&written(settings.clone()))),
+                "{settings}"
+            );
+        }
+        // It has its time twice, as with post-copy.
+        let settings = written(json!({"progressTimeout": 0}));
+        let limits = Limits::of(Some(&settings), AtCompletion::Pause);
+        let start = Instant::now();
+        let mut watch = Watch::new(start);
+        for (seconds, due, has_ended) in [
+            (299, Due::Nothing, false),
+            (300, Due::PostCopy, false),
+            (600, Due::PostCopy, true),
+        ] {
+            let overrun = watch.observe(limits, Some(&progress(seconds, 5)), start);
+            assert_eq!(overrun.is_some(), has_ended, "{seconds}");
+            assert_eq!(watch.due(), due, "{seconds}");
+        }
+    }
+
+    /// The guest is lost at the end of it, and only then.
+    #[test]
+    fn interruption_lasts_ten_minutes_or_as_long_as_the_administrator_says() {
+        let report = |interrupted: Option<&str>| MigrationReport {
+            id: "m".to_owned(),
+            stage: MigrationStage::PostCopy,
+            progress: None,
+            can_switch: false,
+            needs_no_switch: true,
+            paused: false,
+            interrupted: interrupted.map(str::to_owned),
+        };
+        let (broken, follows) = (report(Some("the connection has ended")), report(None));
+        for (settings, seconds, expected) in [
+            (json!({}), 599, Interruption::Lasts),
+            (json!({}), 600, Interruption::TooLong),
+            (json!({"progressTimeout": 5}), 599, Interruption::Lasts),
+            (json!({"progressTimeout": 900}), 899, Interruption::Lasts),
+            (json!({"progressTimeout": 900}), 900, Interruption::TooLong),
+            (json!({"progressTimeout": 0}), 90_000, Interruption::Lasts),
+        ] {
+            let limits = Limits::of(Some(&written(settings.clone())), AtCompletion::End);
+            let start = Instant::now();
+            let mut watch = Watch::new(start);
+            let mut observe = |report: Option<&MigrationReport>, seconds| {
+                let now = start + Duration::from_secs(seconds);
+                watch.observe_interruption(limits, report, now)
+            };
+            assert_eq!(observe(Some(&follows), 0), Interruption::None);
+            assert_eq!(observe(Some(&broken), 0), Interruption::Begins);
+            // Its launcher is away for a moment.
+            assert_eq!(observe(None, 1), Interruption::None);
+            let found = observe(Some(&broken), seconds);
+            assert_eq!(found, expected, "{settings} {seconds}");
+            assert_eq!(observe(Some(&follows), seconds), Interruption::Ends);
+            // Each has its own time.
+            assert_eq!(observe(Some(&broken), seconds + 1), Interruption::Begins);
+            assert_eq!(observe(Some(&broken), seconds + 2), Interruption::Lasts);
         }
     }
 

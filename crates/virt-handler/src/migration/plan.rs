@@ -6,11 +6,12 @@ use kubevirt_api::{
 };
 use launcher_channel::{MigrationReport as Report, MigrationStage as Stage};
 
-use super::limits::Due;
+use super::limits::{Due, Interruption};
 use crate::guest::Part;
 
 /// The input of the plan.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(super) struct Observed<'a> {
     pub(super) state: &'a State,
     pub(super) part: Part,
@@ -26,6 +27,13 @@ pub(super) struct Observed<'a> {
     /// Why the copy takes too long.
     pub(super) overrun: Option<&'a str>,
     pub(super) due: Due,
+    /// This node is reached at another address than the published one.
+    pub(super) has_moved_address: bool,
+    /// The guest was paused for the end of the copy.
+    pub(super) is_paused: bool,
+    /// This process carries the connections of the pod.
+    pub(super) is_carried: bool,
+    pub(super) interruption: Interruption,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +48,16 @@ pub(super) enum Step {
     Begin,
     /// Stop the copy; the guest stays.
     Cancel,
-    /// Have the guest go on in the other pod before all of its memory is there.
+    /// Have the guest go on in the other pod before all of its memory is there, or have it paused.
     StartPostCopy,
-    /// Publish that it does.
+    /// Publish that it goes on there.
     PublishPostCopy,
+    /// Publish that it was paused for the end of the copy.
+    PublishPause,
+    /// Carry the connections of a guest in post-copy in place of an earlier virt-handler.
+    CarryOn,
+    /// Have no more memory follow: the guest is lost.
+    GiveUp,
     /// Publish how it has ended.
     End(Outcome),
 }
@@ -82,7 +96,7 @@ fn arriving(observed: &Observed<'_>) -> Option<Step> {
         None => Some(Step::Receive),
         // In post-copy it has not arrived before all of its memory has: its old pod must stay.
         Some(Stage::Waiting | Stage::Receiving | Stage::Received | Stage::PostCopy) => {
-            let is_published = state.target_node_address.is_some();
+            let is_published = state.target_node_address.is_some() && !observed.has_moved_address;
             (!is_published).then_some(Step::PublishAddress)
         }
         Some(Stage::Done) => {
@@ -135,9 +149,13 @@ fn leaving(observed: &Observed<'_>) -> Option<Step> {
         }
         Some(Stage::Copying) => {
             let is_to_end = is_unwanted || observed.overrun.is_some();
+            let is_pause_published = state.mode == Some(MigrationMode::Paused);
             let step = match (is_to_end, observed.due) {
                 (true, _) => Some(Step::Cancel),
                 (false, Due::PostCopy) => Some(Step::StartPostCopy),
+                (false, Due::Nothing) if observed.is_paused && !is_pause_published => {
+                    Some(Step::PublishPause)
+                }
                 (false, Due::Nothing) => None,
             };
             step.filter(|_| observed.is_connected)
@@ -145,7 +163,14 @@ fn leaving(observed: &Observed<'_>) -> Option<Step> {
         // It cannot go back.
         Some(Stage::PostCopy) => {
             let is_published = state.mode == Some(MigrationMode::PostCopy);
-            (!is_published).then_some(Step::PublishPostCopy)
+            if !is_published {
+                return Some(Step::PublishPostCopy);
+            }
+            if !observed.is_carried {
+                return Some(Step::CarryOn);
+            }
+            let is_to_end = observed.interruption == Interruption::TooLong;
+            (is_to_end && observed.is_connected).then_some(Step::GiveUp)
         }
         Some(Stage::Waiting | Stage::Receiving | Stage::Received) => None,
         None => (observed.is_connected && observed.is_known)
@@ -185,6 +210,10 @@ mod tests {
             stage,
             overrun,
             due: Due::Nothing,
+            has_moved_address: false,
+            is_paused: false,
+            is_carried: true,
+            interruption: Interruption::None,
         })
     }
 
@@ -287,6 +316,10 @@ mod tests {
                 stage: Some(&stage),
                 overrun,
                 due,
+                has_moved_address: false,
+                is_paused: false,
+                is_carried: true,
+                interruption: Interruption::None,
             });
             assert_eq!(found, expected, "{state} {stage:?} {overrun:?}");
         };
@@ -336,6 +369,100 @@ mod tests {
         );
     }
 
+    /// virt-handler of the new node was replaced by a pod with another address.
+    #[test]
+    fn new_address_of_a_node_is_published_in_post_copy() {
+        let state = json!({"sourceNode": "n1", "targetNode": "n2", "startTimestamp": START,
+            "targetNodeAddress": "10.0.0.2", "mode": "PostCopy"});
+        let state: State = serde_json::from_value(state).unwrap();
+        for (has_moved_address, expected) in [(false, None), (true, Some(Step::PublishAddress))] {
+            let found = plan(&Observed {
+                state: &state,
+                part: Part::Arrives,
+                has_moved: false,
+                node: "n2",
+                is_connected: true,
+                is_known: true,
+                stage: Some(&Stage::PostCopy),
+                overrun: None,
+                due: Due::Nothing,
+                has_moved_address,
+                is_paused: false,
+                is_carried: false,
+                interruption: Interruption::None,
+            });
+            assert_eq!(found, expected, "{has_moved_address}");
+        }
+    }
+
+    #[test]
+    fn pause_for_the_end_of_a_copy_is_published_once() {
+        for (mode, is_paused, expected) in [
+            ("PreCopy", false, None),
+            ("PreCopy", true, Some(Step::PublishPause)),
+            ("Paused", true, None),
+        ] {
+            let state = json!({"sourceNode": "n1", "targetNode": "n2", "startTimestamp": START,
+                "targetNodeAddress": "10.0.0.2", "mode": mode});
+            let state: State = serde_json::from_value(state).unwrap();
+            let found = plan(&Observed {
+                state: &state,
+                part: Part::Runs,
+                has_moved: false,
+                node: "n1",
+                is_connected: true,
+                is_known: true,
+                stage: Some(&Stage::Copying),
+                overrun: None,
+                due: Due::Nothing,
+                has_moved_address: false,
+                is_paused,
+                is_carried: true,
+                interruption: Interruption::None,
+            });
+            assert_eq!(found, expected, "{mode} {is_paused}");
+        }
+    }
+
+    /// Issue: a restart of virt-handler lost a guest in post-copy.
+    #[test]
+    fn connections_of_a_guest_in_post_copy_are_carried_until_it_is_given_up() {
+        use Interruption::{Begins, Ends, Lasts, None as Never, TooLong};
+        let state = json!({"sourceNode": "n1", "targetNode": "n2", "startTimestamp": START,
+            "targetNodeAddress": "10.0.0.2", "mode": "PostCopy", "abortRequested": true});
+        let state: State = serde_json::from_value(state).unwrap();
+        for (is_carried, is_connected, interruption, expected) in [
+            (false, true, Never, Some(Step::CarryOn)),
+            (false, false, Lasts, Some(Step::CarryOn)),
+            // There was no way for the memory to follow.
+            (false, true, TooLong, Some(Step::CarryOn)),
+            (true, true, Never, None),
+            // Nobody gives a guest up by cancelling its migration.
+            (true, true, Begins, None),
+            (true, true, Lasts, None),
+            (true, true, Ends, None),
+            (true, true, TooLong, Some(Step::GiveUp)),
+            (true, false, TooLong, None),
+        ] {
+            let found = plan(&Observed {
+                state: &state,
+                part: Part::Runs,
+                has_moved: false,
+                node: "n1",
+                is_connected,
+                is_known: true,
+                stage: Some(&Stage::PostCopy),
+                overrun: Some("no progress"),
+                due: Due::PostCopy,
+                has_moved_address: false,
+                is_paused: false,
+                is_carried,
+                interruption,
+            });
+            assert_eq!(found, expected, "{is_carried} {interruption:?}");
+        }
+    }
+
     #[test]
     fn new_node_reports_the_end_that_the_old_one_could_not() {
         let check = |state: Value, stage: Option<Stage>, expected: Option<Step>| {
@@ -376,6 +503,10 @@ mod tests {
                 stage: stage.as_ref(),
                 overrun: None,
                 due: Due::Nothing,
+                has_moved_address: false,
+                is_paused: false,
+                is_carried: true,
+                interruption: Interruption::None,
             });
             assert_eq!(found, expected, "{part:?} {state} {stage:?}");
         };
@@ -418,6 +549,8 @@ mod tests {
                 progress: None,
                 can_switch: false,
                 needs_no_switch: false,
+                paused: false,
+                interrupted: None,
             };
             let found = awaits_take_over(&vmi, Some(&report));
             assert_eq!(found, expected, "{node} {state} {report:?}");

@@ -4,7 +4,7 @@ use e2e::{answer, kill_if_alive, processes_of_pod};
 use serde_json::json;
 
 use super::{
-    STALLED, SlowPolicy, is_over, migrate, phase, runs_once, start, wait_migratable, wait_migration,
+    Policy, STALLED, is_over, migrate, phase, runs_once, start, wait_migratable, wait_migration,
 };
 use crate::TestNamespace;
 
@@ -30,7 +30,7 @@ async fn obstacles_of_a_migration_are_explained() {
     test.virtctl(&["migrate-cancel", "held"]).await.success();
     runs_once(&test, "held").await;
 
-    let policy = SlowPolicy::of(&test, "held", STALLED).await;
+    let policy = Policy::slow(&test, "held", STALLED).await;
     wait_migratable(&test, "held").await;
     test.virtctl(&["migrate", "held"]).await.success();
     let not_converging = answer(

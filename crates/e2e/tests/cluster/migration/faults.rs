@@ -9,8 +9,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    QEMU, SLOW, Serial, SlowPolicy, WRITER, assert_ran_once, is_over, migrate, node, phase,
-    runs_once, start, start_vm, ticks, wait_migratable, wait_migration,
+    Policy, QEMU, SLOW, Serial, WRITER, assert_ran_once, is_over, migrate, node, phase, runs_once,
+    start, start_vm, ticks, wait_migratable, wait_migration,
 };
 use crate::TestNamespace;
 
@@ -158,7 +158,7 @@ fn has_progress(migration: &Value) -> bool {
 async fn kill_each(name: &str, writer: &str, victims: &[Victim]) {
     let test = TestNamespace::create_exclusive().await;
     let (first, mut serial) = start_vm(&test, name, &tiny_vm(name), writer).await;
-    let policy = SlowPolicy::of(&test, name, SLOW).await;
+    let policy = Policy::slow(&test, name, SLOW).await;
     let mut seen = GuestProcesses::of(&test.namespace);
     let kills = async {
         for victim in victims {
@@ -219,7 +219,7 @@ async fn guest_runs_once_whatever_else_is_killed_during_its_move() {
 async fn guest_whose_pod_dies_during_its_move_restarts_once() {
     let test = TestNamespace::create_exclusive().await;
     let (first, mut serial) = start(&test, "mortal").await;
-    let _policy = SlowPolicy::of(&test, "mortal", SLOW).await;
+    let _policy = Policy::slow(&test, "mortal", SLOW).await;
     let mut seen = GuestProcesses::of(&test.namespace);
     let dies = async {
         let vmi = begin(&test, "mortal", &mut serial).await;

@@ -4,7 +4,9 @@ mod causes;
 mod changes;
 mod drain;
 mod faults;
+mod limits;
 mod moves;
+mod post_copy;
 mod updates;
 
 use std::path::PathBuf;
@@ -111,33 +113,36 @@ async fn migrate(test: &TestNamespace, vm: &str, serial: &mut Serial) -> Value {
     wait_migration(test, serial, is_over).await
 }
 
-/// A policy that slows the migrations of one VM down; dropping it deletes it.
-struct SlowPolicy {
+/// A policy for the migrations of one VM; dropping it deletes it.
+struct Policy {
     name: String,
     kubeconfig: PathBuf,
 }
 
-impl SlowPolicy {
-    async fn of(test: &TestNamespace, vm: &str, bandwidth: &str) -> Self {
+impl Policy {
+    /// One that slows them down.
+    async fn slow(test: &TestNamespace, vm: &str, bandwidth: &str) -> Self {
+        Self::of(test, vm, json!({"bandwidthPerMigration": bandwidth})).await
+    }
+
+    async fn of(test: &TestNamespace, vm: &str, mut spec: Value) -> Self {
         use e2e::Environment as _;
         let policy = Self {
             name: format!("{}-{vm}", test.namespace),
             kubeconfig: test.environment.kubeconfig(),
         };
+        spec["selectors"] = json!({"virtualMachineInstanceSelector": {"kubevirt.io/vm": vm}});
         test.apply_object(&json!({
             "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
             "metadata": {"name": policy.name},
-            "spec": {
-                "bandwidthPerMigration": bandwidth,
-                "selectors": {"virtualMachineInstanceSelector": {"kubevirt.io/vm": vm}},
-            },
+            "spec": spec,
         }))
         .await;
         policy
     }
 }
 
-impl Drop for SlowPolicy {
+impl Drop for Policy {
     fn drop(&mut self) {
         // A policy that stays matches no VM of a later test.
         let deleted = std::process::Command::new("kubectl")

@@ -1,11 +1,12 @@
 //! A guest moves to the other node and back while it runs, by request.
 
 use e2e::{GuestProcesses, rounds};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
-    STALLED, SlowPolicy, assert_ran_once, is_over, migrate, newest, node, phase, reading,
-    runs_once, start, ticks, wait_migratable, wait_migration,
+    Policy, STALLED, assert_ran_once, is_over, migrate, newest, node, phase, reading, runs_once,
+    start, ticks, wait_migratable, wait_migration,
 };
 use crate::TestNamespace;
 
@@ -42,11 +43,17 @@ async fn counting_guest_moves_to_the_other_node_and_back() {
 async fn cancelled_migration_leaves_the_guest_where_it_is() {
     let test = TestNamespace::create_exclusive().await;
     let (first, mut serial) = start(&test, "stays").await;
-    let _policy = SlowPolicy::of(&test, "stays", STALLED).await;
+    let _policy = Policy::slow(&test, "stays", STALLED).await;
     let mut seen = GuestProcesses::of(&test.namespace);
     let cancels = async {
         // At once, while the new pod is prepared, and during the copy.
-        for until in ["", "Scheduling", "PreparingTarget", "Running"] {
+        for until in [
+            "",
+            "Scheduling",
+            "PreparingTarget",
+            "TargetReady",
+            "Running",
+        ] {
             wait_migratable(&test, "stays").await;
             let began = Instant::now();
             test.virtctl(&["migrate", "stays"]).await.success();
@@ -91,6 +98,8 @@ async fn cancelled_migration_leaves_the_guest_where_it_is() {
 async fn virtctl_shows_a_migration_to_its_end() {
     let test = TestNamespace::create_exclusive().await;
     let (first, mut serial) = start(&test, "watched").await;
+    let packed = json!({"experimental": {"compression": "zstd"}});
+    let packed = Policy::of(&test, "watched", packed).await;
     let watch = test.virtctl(&["migrate", "--watch", "watched"]);
     let shown = reading(&test, std::slice::from_mut(&mut serial), watch).await;
     let shown = shown.success();
@@ -100,8 +109,9 @@ async fn virtctl_shows_a_migration_to_its_end() {
     assert!(shown.contains(&expected), "{shown}");
     serial.goes_on(&test).await;
 
+    drop(packed);
     // The one before is not taken for the one that is cancelled.
-    let _policy = SlowPolicy::of(&test, "watched", STALLED).await;
+    let _policy = Policy::slow(&test, "watched", STALLED).await;
     wait_migratable(&test, "watched").await;
     let arguments = ["migrate", "--watch", "watched"];
     let cancel = async {

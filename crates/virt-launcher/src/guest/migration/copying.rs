@@ -67,6 +67,8 @@ pub(super) struct Copying {
     pub(super) connection: Connection,
     pub(super) domain: Domain,
     pub(super) migration: Migration,
+    /// The guest is paused in place of the switch to post-copy.
+    pub(super) pauses: bool,
     pub(super) cancelled: CancellationToken,
     pub(super) switch: CancellationToken,
     pub(super) events: mpsc::Sender<Event>,
@@ -77,7 +79,7 @@ impl Copying {
         let mut peer = Peer::connect().await?;
         let cookie = self.agree(&mut peer, plan).await?;
         failpoints::after("virt-launcher/migration/prepared");
-        if self.migration.flags.post_copy {
+        if self.migration.flags.post_copy || self.pauses {
             // The guest's task may have ended.
             self.events.send(Event::CanSwitch).await.ok();
         }
@@ -174,6 +176,7 @@ impl Copying {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_asked_to_end = false;
         let mut has_asked_to_switch = false;
+        let mut is_paused = false;
         loop {
             tokio::select! {
                 result = &mut performed => {
@@ -192,6 +195,9 @@ impl Copying {
                 _ = ticks.tick() => if is_asked_to_end {
                     self.abort().await;
                 } else {
+                    if self.switch.is_cancelled() && self.pauses && !is_paused {
+                        is_paused = self.pause().await;
+                    }
                     if self.switch.is_cancelled() {
                         has_asked_to_switch |= self.migration.flags.post_copy;
                         self.start_post_copy(peer).await;
@@ -200,6 +206,26 @@ impl Copying {
                 },
             }
         }
+    }
+
+    /// Has the guest write nothing any more, so that the copy ends; it goes on after that, in whichever pod. One that does
+    /// not run needs no pause.
+    async fn pause(&self) -> bool {
+        let state = self.connection.state(&self.domain).await;
+        if !matches!(state, Ok(DomainState::Running(_) | DomainState::Blocked)) {
+            return false;
+        }
+        if let Err(error) = self.connection.suspend(&self.domain).await {
+            tracing::info!(
+                error = error_chain(&error),
+                "the guest was not paused for the end of its copy"
+            );
+            return false;
+        }
+        tracing::info!("the guest is paused until its copy ends");
+        // The guest's task may have ended.
+        self.events.send(Event::Paused).await.ok();
+        true
     }
 
     /// May be repeated until the copy has been switched.

@@ -10,10 +10,11 @@ use libvirt::{
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 
 use super::Event;
 use super::copying::{Copied, report_progress};
-use super::peer::{Ask, Peer, PeerError};
+use super::peer::{Ask, Peer, PeerError, WireCookie};
 use crate::guest::qmp;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -22,14 +23,18 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// How often the other launcher is asked whether the guest has ended.
 const END_ATTEMPTS: u32 = 3;
 const QUERY: &str = "query-migrate";
-const BROKEN: &str =
-    "the connection between the two QEMUs ended before all of the memory was copied";
+const INTERRUPTED: &str =
+    "the connection between the two QEMUs has ended before all of the memory was copied";
+const BROKEN: &str = "QEMU cannot copy the rest of the memory";
 
 /// Why this pod does not wait for the memory any more.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::guest) enum FollowEnd {
     /// All of it is in the new pod.
     Complete,
+    /// The connection has ended, and both parts are kept.
+    Interrupted(String),
+    /// It cannot follow any more.
     Broken(String),
     /// The guest has ended by itself in the new pod.
     Ended(StopReason),
@@ -41,9 +46,8 @@ pub(in crate::guest) enum FollowEnd {
 fn end_of(status: &str) -> Option<FollowEnd> {
     match status {
         "completed" => Some(FollowEnd::Complete),
-        "postcopy-paused" | "failed" | "cancelled" => {
-            Some(FollowEnd::Broken(format!("{BROKEN} ({status})")))
-        }
+        "postcopy-paused" => Some(FollowEnd::Interrupted(INTERRUPTED.to_owned())),
+        "failed" | "cancelled" => Some(FollowEnd::Broken(format!("{BROKEN} ({status})"))),
         _ => None,
     }
 }
@@ -56,10 +60,12 @@ fn arrival_end_of(state: DomainState) -> Option<FollowEnd> {
         Running(RunningReason::Migrated | RunningReason::Other) | Paused(PausedReason::User) => {
             Some(FollowEnd::Complete)
         }
-        Running(RunningReason::PostcopyFailed) | Paused(PausedReason::PostcopyFailed) => {
-            Some(FollowEnd::Broken(BROKEN.to_owned()))
-        }
-        Running(RunningReason::Postcopy) | Paused(_) | Blocked | ShuttingDown | Suspended => None,
+        // What has failed may be resumed by the old pod.
+        Running(RunningReason::Postcopy | RunningReason::PostcopyFailed)
+        | Paused(_)
+        | Blocked
+        | ShuttingDown
+        | Suspended => None,
         _ => Some(FollowEnd::Unknown),
     }
 }
@@ -70,28 +76,54 @@ pub(super) struct Follow {
     pub(super) connection: Connection,
     pub(super) domain: Domain,
     pub(super) events: mpsc::Sender<Event>,
+    /// Cancelled when an interruption lasts too long.
+    pub(super) given_up: CancellationToken,
 }
 
 impl Follow {
-    /// Has the other launcher run the guest, and waits until all of the memory has left this pod.
-    pub(super) async fn leave(&self, copied: Option<Copied>, finish: &Ask) -> FollowEnd {
-        let (peer, migration) = match copied {
-            Some(copied) => (Some(copied.peer), Some(copied.migration)),
-            None => (None, None),
+    /// Has the other launcher run the guest, and waits until all of the memory has left this pod. An interruption is
+    /// recovered.
+    pub(super) async fn leave(&self, copied: Option<Copied>, stays_paused: bool) -> FollowEnd {
+        let (mut peer, mut migration, cookie) = match copied {
+            Some(copied) => (Some(copied.peer), Some(copied.migration), copied.cookie),
+            None => (None, None, Cookie::default()),
         };
-        let (end, cookie) = tokio::select! {
-            cookie = ask_until_done(peer, finish) => (FollowEnd::Complete, cookie),
-            end = self.end() => (end, Cookie::default()),
+        let finish = move |cookie: &Cookie, recovers| Ask::Finish {
+            cookie: WireCookie::from(cookie),
+            stays_paused,
+            reports_busy: true,
+            post_copy: true,
+            recovers,
         };
-        // For a client that has died, libvirt ends this QEMU by itself.
-        if let (FollowEnd::Complete, Some(migration)) = (&end, &migration) {
-            self.confirm(migration, &cookie).await;
-        }
-        match end {
-            FollowEnd::Broken(message) => end_there()
-                .await
-                .map_or(FollowEnd::Broken(message), FollowEnd::Ended),
-            end => end,
+        let mut ask = finish(&cookie, false);
+        loop {
+            let (end, cookie) = tokio::select! {
+                cookie = ask_until_done(peer.take(), &ask) => (FollowEnd::Complete, cookie),
+                end = self.end() => (end, Cookie::default()),
+            };
+            let message = match end {
+                FollowEnd::Interrupted(message) => message,
+                FollowEnd::Broken(message) => {
+                    let ended = end_there().await;
+                    return ended.map_or(FollowEnd::Broken(message), FollowEnd::Ended);
+                }
+                FollowEnd::Complete => {
+                    // For a client that has died, libvirt ends this QEMU by itself.
+                    if let Some(migration) = &migration {
+                        self.confirm(migration, &cookie).await;
+                    }
+                    return FollowEnd::Complete;
+                }
+                end => return end,
+            };
+            match self.recover(message).await {
+                Ok(resumed) => {
+                    ask = finish(&resumed.cookie, true);
+                    peer = Some(resumed.peer);
+                    migration = Some(resumed.migration);
+                }
+                Err(end) => return end,
+            }
         }
     }
 
@@ -150,7 +182,7 @@ impl Follow {
     }
 
     /// Whether libvirt knows a QEMU, after one did not answer.
-    async fn is_alive(&self) -> bool {
+    pub(super) async fn is_alive(&self) -> bool {
         use DomainState::{Blocked, Paused, Running};
         let state = self.connection.state(&self.domain).await;
         matches!(state, Ok(Running(_) | Blocked | Paused(_)))
@@ -213,7 +245,7 @@ async fn ask_for_end() -> Result<Option<StopReason>, PeerError> {
     Peer::connect().await?.ask_for_end().await
 }
 
-fn is_of_guest(reason: StopReason) -> bool {
+pub(super) fn is_of_guest(reason: StopReason) -> bool {
     matches!(
         reason,
         StopReason::Shutdown | StopReason::Panicked | StopReason::Watchdog
@@ -240,12 +272,19 @@ mod tests {
             "active",
             "device",
             "postcopy-active",
+            "postcopy-recover-setup",
             "postcopy-recover",
         ] {
             assert_eq!(end_of(status), None, "{status}");
         }
         assert_eq!(end_of("completed"), Some(FollowEnd::Complete));
-        for status in ["postcopy-paused", "failed", "cancelled"] {
+        // Both QEMUs keep what they have.
+        let paused = end_of("postcopy-paused");
+        assert!(
+            matches!(paused, Some(FollowEnd::Interrupted(_))),
+            "{paused:?}"
+        );
+        for status in ["failed", "cancelled"] {
             let end = end_of(status);
             assert!(
                 matches!(&end, Some(FollowEnd::Broken(message)) if message.contains(status)),
@@ -265,10 +304,7 @@ mod tests {
             (Running(RunningReason::Migrated), Some(FollowEnd::Complete)),
             (Running(RunningReason::Other), Some(FollowEnd::Complete)),
             (Paused(PausedReason::User), Some(FollowEnd::Complete)),
-            (
-                Running(RunningReason::PostcopyFailed),
-                Some(FollowEnd::Broken(BROKEN.to_owned())),
-            ),
+            (Running(RunningReason::PostcopyFailed), None),
             (Shutoff(ShutoffReason::Shutdown), Some(FollowEnd::Unknown)),
         ] {
             assert_eq!(arrival_end_of(state), expected, "{state:?}");

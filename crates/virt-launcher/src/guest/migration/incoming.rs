@@ -95,10 +95,7 @@ impl Guest {
             Some(record) if record.id == id => {
                 // The old pod was switched to post-copy, and could not ask for it.
                 if self.store.phase() == Some(Phase::Receiving) && self.migrations.holds {
-                    let nothing = WireCookie::from(&Cookie::default());
-                    let stays_paused = record.stays_paused;
-                    let begun = self.begin_early(&nothing, stays_paused)?;
-                    self.run_early(begun, None).await;
+                    self.run_without_request().await?;
                     // The other launcher does not ask any more.
                     self.migrations.stop();
                     return Ok(());
@@ -143,10 +140,16 @@ impl Guest {
             post_copy: true,
             cookie,
             stays_paused,
+            recovers,
             ..
         } = &ask
         {
-            match self.begin_early(cookie, *stays_paused) {
+            let begun = if *recovers {
+                self.begin_recovered(cookie)
+            } else {
+                self.begin_early(cookie, *stays_paused)
+            };
+            match begun {
                 Ok(begun) => self.run_early(begun, Some(visit.answer)).await,
                 Err(refusal) => {
                     let message = error_chain(&refusal);
@@ -204,6 +207,7 @@ impl Guest {
                 self.store.set_stays_paused(stays_paused)?;
                 self.finish_arrival(&cookie).await
             }
+            Ask::Recover { xml, cookie } => self.prepare_recovery(xml, &cookie).await,
             Ask::Abandon => {
                 self.fail_to_receive("the migration was given up by the other pod")
                     .await;
@@ -390,7 +394,7 @@ impl Guest {
 }
 
 /// Serves one launcher after the other; there is only one that has a reason to come.
-async fn accept(listener: UnixListener, events: mpsc::Sender<Event>) {
+pub(super) async fn accept(listener: UnixListener, events: mpsc::Sender<Event>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {

@@ -8,7 +8,7 @@
 //! both. Then the old launcher records that it gives the guest up, ends its QEMU, and only after
 //! that the new one resumes it. Before the record any failure means that the guest goes on in the
 //! old pod, after it that it goes on in the new one. `post_copy` has the other order, in which the guest runs
-//! before all of its memory is there.
+//! before all of its memory is there, and `recovery` has that memory follow again after an interruption.
 
 mod copying;
 mod disk_xml;
@@ -18,6 +18,7 @@ mod moved_disks;
 mod outgoing;
 mod peer;
 mod post_copy;
+mod recovery;
 mod refresh;
 
 use launcher_channel::{MigrationProgress, MigrationReport, MigrationStage, StopReason};
@@ -30,6 +31,7 @@ use self::follow::FollowEnd;
 use self::incoming::Visit;
 pub(super) use self::moved_disks::MovedDiskError;
 pub(super) use self::post_copy::{Memory, seen};
+use self::recovery::Recovery;
 use super::record::{MigrationRecord, MigrationStep};
 use super::status::Phase;
 use super::task::Guest;
@@ -47,10 +49,14 @@ pub(super) enum Event {
     Copied(Box<Copied>),
     /// The guest was not copied. It goes on here.
     Failed(String),
-    /// The other pod is prepared such that the copy can be switched to post-copy.
+    /// The other pod is prepared such that the copy can be switched to post-copy, or the guest may be paused.
     CanSwitch,
+    /// The guest was paused so that the copy ends.
+    Paused,
     /// This pod has stopped to wait for the memory that follows.
     Followed(FollowEnd),
+    /// Why no memory follows; `None` when it follows again.
+    Interrupted(Option<String>),
     /// These links were down long enough for the guest to see it.
     RaiseLinks(Vec<String>),
 }
@@ -70,6 +76,9 @@ pub(super) struct Migrations {
     holds: bool,
     /// The task that waits for the memory that follows.
     follow: Option<AbortHandle>,
+    /// Cancelled when the memory is not to follow any more.
+    given_up: CancellationToken,
+    recovery: Recovery,
     memory: Memory,
     /// Links that are down for a moment, and are reported as up: the handler would raise them too early.
     raising: Vec<String>,
@@ -86,6 +95,8 @@ impl Migrations {
                 progress: None,
                 can_switch: false,
                 needs_no_switch: false,
+                paused: false,
+                interrupted: None,
             })
         });
         Self {
@@ -97,6 +108,8 @@ impl Migrations {
             switch: CancellationToken::new(),
             holds: false,
             follow: None,
+            given_up: CancellationToken::new(),
+            recovery: Recovery::default(),
             memory: Memory::Follows,
             raising: Vec::new(),
         }
@@ -132,6 +145,8 @@ impl Migrations {
             progress,
             can_switch: false,
             needs_no_switch: false,
+            paused: false,
+            interrupted: None,
         });
     }
 
@@ -190,7 +205,13 @@ impl Guest {
                     report.can_switch = true;
                 }
             }
+            Event::Paused => {
+                if let Some(report) = &mut self.migrations.report {
+                    report.paused = true;
+                }
+            }
             Event::Followed(end) => self.on_follow_end(end).await,
+            Event::Interrupted(why) => self.on_interruption(why),
             Event::Visit(visit) => self.on_visit(visit).await,
             Event::RaiseLinks(names) => Box::pin(self.raise_links(&names)).await,
         }
@@ -204,6 +225,7 @@ impl Guest {
         let needs_no_switch = stays_paused || self.migrations.switch.is_cancelled();
         Some(MigrationReport {
             needs_no_switch,
+            paused: report.paused && !stays_paused && report.stage == MigrationStage::Copying,
             ..report
         })
     }

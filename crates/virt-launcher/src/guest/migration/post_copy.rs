@@ -6,16 +6,19 @@
 //! **Invariants**: the new launcher runs the guest only when the old one has asked for it, or the handler, once
 //! all of the memory has left the old pod; the old launcher asks only after its record; how post-copy ends is known from
 //! the old QEMU and from libvirt of the new pod, not from a connection between launchers, so that launchers and libvirtds
-//! may die meanwhile. In the new pod nothing else is asked of libvirt before the end: it would wait for that.
+//! may die meanwhile; a part is given up only when the other one is gone, or by request (`recovery`). In the new pod nothing
+//! else is asked of libvirt before the end: it would wait for that.
 
 use error_chain::error_chain;
 use launcher_channel::{DomainState, MigrationStage, StopReason};
-use libvirt::{Connection, Cookie, Outcome, PausedReason};
+use libvirt::{Cookie, Outcome, PausedReason};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::copying::Copied;
 use super::follow::{Follow, FollowEnd};
-use super::peer::{Answer, Ask, WireCookie};
+use super::peer::{Answer, WireCookie};
+use super::recovery::Begun;
 use super::{Event, stage};
 use crate::guest::record::{MigrationRecord, MigrationStep};
 use crate::guest::refusal::Refusal;
@@ -62,14 +65,15 @@ pub(super) fn is_in(state: libvirt::DomainState) -> bool {
 }
 
 impl Guest {
-    /// Has a copy switched to post-copy, if that is possible. A guest that its user has paused is copied without.
+    /// Has a copy switched to post-copy, if that is possible, or the guest paused, as the plan says. A guest that its user
+    /// has paused is copied without.
     pub(in crate::guest) fn start_post_copy(&mut self, id: &str) {
         let record = self.store.migration();
         let is_copying = record.is_some_and(|record| {
             record.id == id && record.step == MigrationStep::Copying && !record.stays_paused
         });
         if is_copying && !self.migrations.switch.is_cancelled() {
-            tracing::info!(id, "the copy is to be switched to post-copy");
+            tracing::info!(id, "the copy is to come to its end");
             self.migrations.switch.cancel();
         }
     }
@@ -115,11 +119,18 @@ impl Guest {
             return Ok(());
         }
         self.observe().await?;
+        // The VMI has failed, or does soon.
+        if self.migrations.memory == Memory::Lost {
+            return Ok(());
+        }
         let step = self.store.migration_step();
         if self.is_alive() {
             match step {
                 Some(MigrationStep::Switched) => self.leave(None),
-                _ => self.arrive(),
+                _ => {
+                    self.arrive();
+                    self.listen_again();
+                }
             }
         } else if let (Some(step), Some(phase)) = (step, self.store.phase())
             && let Some(stage) = stage(step, phase)
@@ -135,26 +146,19 @@ impl Guest {
             connection: self.connection()?,
             domain: self.domain()?,
             events: self.migrations.sender.clone(),
+            given_up: self.migrations.given_up.clone(),
         })
     }
 
     /// The part of the old pod.
     fn leave(&mut self, copied: Option<Copied>) {
+        self.migrations.given_up = CancellationToken::new();
         // Without a connection, the next one continues.
         let Some(follow) = self.follow() else { return };
         let stays_paused = self.store.migration().is_some_and(|one| one.stays_paused);
-        let cookie = copied
-            .as_ref()
-            .map(|copied| WireCookie::from(&copied.cookie));
-        let finish = Ask::Finish {
-            cookie: cookie.unwrap_or_else(|| WireCookie::from(&Cookie::default())),
-            stays_paused,
-            reports_busy: true,
-            post_copy: true,
-        };
         let task = self.tasks.spawn(async move {
             let events = follow.events.clone();
-            let end = follow.leave(copied, &finish).await;
+            let end = follow.leave(copied, stays_paused).await;
             // The guest's task may have ended.
             events.send(Event::Followed(end)).await.ok();
         });
@@ -175,10 +179,15 @@ impl Guest {
     /// The guest was given up to this pod: libvirt runs it, and waits until all of its memory is here.
     pub(super) async fn run_early(
         &mut self,
-        (connection, cookie): (Connection, Cookie),
+        begun: Begun,
         answer: Option<oneshot::Sender<Answer>>,
     ) {
-        let migration = self.arrival(None, &[], true);
+        let Begun {
+            connection,
+            cookie,
+            migration,
+        } = begun;
+        self.migrations.recovery.is_finishing = true;
         let events = self.migrations.sender.clone();
         let task = self.tasks.spawn(async move {
             let finished = connection
@@ -194,7 +203,7 @@ impl Guest {
                     let end = if error.is_closed() {
                         FollowEnd::Unknown
                     } else {
-                        FollowEnd::Broken(message.clone())
+                        FollowEnd::Interrupted(message.clone())
                     };
                     (end, Answer::Refused(message))
                 }
@@ -211,12 +220,21 @@ impl Guest {
         }
     }
 
+    /// The same, if the old launcher could not ask for it.
+    pub(super) async fn run_without_request(&mut self) -> Result<(), Refusal> {
+        let nothing = WireCookie::from(&Cookie::default());
+        let stays_paused = self.store.migration().is_some_and(|one| one.stays_paused);
+        let begun = self.begin_early(&nothing, stays_paused)?;
+        self.run_early(begun, None).await;
+        Ok(())
+    }
+
     /// Records that the guest belongs to this pod.
     pub(super) fn begin_early(
         &mut self,
         cookie: &WireCookie,
         stays_paused: bool,
-    ) -> Result<(Connection, Cookie), Refusal> {
+    ) -> Result<Begun, Refusal> {
         let cookie = cookie.decode().map_err(|_| Refusal::NotReceived)?;
         if self.store.phase() != Some(Phase::Receiving) {
             return Err(Refusal::NotReceived);
@@ -228,11 +246,16 @@ impl Guest {
         self.store.advance(Phase::Started)?;
         self.set_stage(MigrationStage::PostCopy);
         tracing::info!("the guest runs here, and its memory follows");
-        Ok((connection, cookie))
+        Ok(Begun {
+            connection,
+            cookie,
+            migration: self.arrival(None, &[], true),
+        })
     }
 
     pub(super) async fn on_follow_end(&mut self, end: FollowEnd) {
         self.migrations.follow = None;
+        self.migrations.recovery.is_finishing = false;
         let step = self.store.migration_step();
         let done = match (step, end) {
             (Some(MigrationStep::Switched), FollowEnd::Complete) => self.complete_leaving().await,
@@ -248,6 +271,13 @@ impl Guest {
             }
             (Some(MigrationStep::Switched), FollowEnd::Ended(reason)) => {
                 self.end_as_there(reason).await
+            }
+            (_, FollowEnd::Interrupted(message)) => {
+                tracing::warn!(
+                    message,
+                    "the rest of the guest's memory does not follow; the old pod has it follow again"
+                );
+                self.settle_migration().await
             }
             (_, FollowEnd::Complete | FollowEnd::Ended(_) | FollowEnd::Unknown) => {
                 self.settle_migration().await
@@ -288,6 +318,7 @@ impl Guest {
         self.set_stage(MigrationStage::Done);
         // It may still have to answer, and ends by itself; a further migration does not wait for it.
         self.migrations.task = None;
+        self.stop_listening();
         tracing::info!("all of the guest is in this pod");
         self.observe().await?;
         Box::pin(self.refresh_links()).await;
@@ -302,6 +333,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::guest::migration::peer::Ask;
     use crate::guest::record::RecordStore;
     use crate::guest::task::tests::{guest, parts, plan};
     use crate::settings::Paths;

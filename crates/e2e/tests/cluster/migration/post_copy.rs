@@ -1,0 +1,74 @@
+//! A guest that writes faster than it is copied goes on in its new pod before all of its memory is there, though
+//! virt-handler of the old node dies meanwhile.
+
+use std::fs;
+
+use e2e::{FeatureGates, kill_if_alive};
+use serde_json::{Value, json};
+
+use super::{Policy, is_over, node, phase, runs_once, start, wait_migratable, wait_migration};
+use crate::TestNamespace;
+
+const PROFILE: &str = "with-userfaultfd.json";
+const SYSCTL: &str = "/proc/sys/vm/unprivileged_userfaultfd";
+
+/// The kernel of both nodes tells QEMU which memory is missing; dropping it forbids that again.
+struct Userfaultfd {
+    before: String,
+}
+
+impl Userfaultfd {
+    fn allow() -> Self {
+        let before = fs::read_to_string(SYSCTL).expect("the kernel has userfaultfd");
+        fs::write(SYSCTL, "1").expect("allow userfaultfd");
+        Self { before }
+    }
+}
+
+impl Drop for Userfaultfd {
+    fn drop(&mut self) {
+        drop(fs::write(SYSCTL, self.before.trim()));
+    }
+}
+
+#[tokio::test]
+async fn guest_moves_by_post_copy_though_virt_handler_dies() {
+    let test = TestNamespace::create_exclusive().await;
+    let _userfaultfd = Userfaultfd::allow();
+    let profile = json!({"defaultAction": "SCMP_ACT_ALLOW"});
+    test.environment.install_seccomp_profile(PROFILE, &profile);
+    let configuration = json!({"seccompConfiguration": {"virtualMachineInstanceProfile": {
+        "customProfile": {"localhostProfile": PROFILE},
+    }}});
+    let _profile = FeatureGates::configure(test.environment.as_ref(), &configuration).await;
+    let (first, mut serial) = start(&test, "split").await;
+    let spec = json!({
+        "allowPostCopy": true, "completionTimeoutPerGiB": 1, "bandwidthPerMigration": "2Mi",
+    });
+    let _policy = Policy::of(&test, "split", spec).await;
+    wait_migratable(&test, "split").await;
+    test.virtctl(&["migrate", "split"]).await.success();
+    let begun = wait_migration(&test, &mut serial, |migration| {
+        is_switched(migration) || is_over(migration)
+    })
+    .await;
+    println!("switched: {:#}", begun["status"]["migrationState"]);
+    let here = node(&first);
+    let handlers = test.environment.component("handler").into_iter();
+    for process in handlers.filter(|process| test.environment.is_on(*process, &here)) {
+        kill_if_alive(process);
+    }
+    let migration = wait_migration(&test, &mut serial, is_over).await;
+    assert_eq!(phase(&migration), "Succeeded", "{migration:#}");
+    assert!(is_switched(&migration), "{migration:#}");
+    let now = runs_once(&test, "split").await;
+    assert_eq!(now["metadata"]["uid"], first["metadata"]["uid"]);
+    assert_ne!(node(&now), here);
+    // No number is missing or there twice. Processes show nothing here: a QEMU stays in each pod until the end.
+    serial.goes_on(&test).await;
+    test.environment.complete().await;
+}
+
+fn is_switched(migration: &Value) -> bool {
+    migration["status"]["migrationState"]["mode"] == "PostCopy"
+}
