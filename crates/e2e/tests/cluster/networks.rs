@@ -1,6 +1,6 @@
 //! Guests on a secondary network that Multus joins, on the bridge that the nodes of the test cluster share.
 
-use e2e::{Console, Environment as _, VmManifest, tiny_vm, wait_for};
+use e2e::{Console, VmManifest, tiny_vm, wait_for};
 use serde_json::{Value, json};
 
 use crate::{TestNamespace, test_namespace};
@@ -71,12 +71,12 @@ async fn guests_of_two_nodes_wait_for_a_secondary_network_and_reach_each_other_o
     });
     test.apply_all(manifests).await;
     for (name, ..) in guests {
-        let waits = |vmi: &Value| {
-            has_condition(vmi, "Synchronized", "reason", "NetworkDefinitionMissing")
-        };
+        let waits =
+            |vmi: &Value| has_condition(vmi, "Synchronized", "reason", "NetworkDefinitionMissing");
         wait_for(&test.vmis(), name, "NetworkDefinitionMissing", waits).await;
     }
-    assert_eq!(test.pod_list().await, [], "no pod before the network");
+    let pods = test.pod_list().await;
+    assert!(pods.is_empty(), "{pods:?} before the network");
     define(&test).await;
 
     let mut consoles = Vec::new();
@@ -116,10 +116,11 @@ async fn connection_on_a_secondary_network_survives_a_migration() {
     let (before, mut sender) = join(&test, "moves", moves, "10.88.2.1").await;
     let (_, mut receiver) = join(&test, "stays", stays, "10.88.2.2").await;
     sender.pings("10.88.2.2").await;
-    receiver
-        .shell("touch /got; { nc -l -p 7000 >/got 2>/dev/null </dev/null & }")
-        .await;
-    // The first attempts may come before the other guest listens; only one connection is accepted.
+    // A side whose input ends closes its half, and the other one would leave.
+    let quiet = "(while :; do sleep 60; done)";
+    let listen = format!("touch /got; {{ {quiet} | nc -l -p 7000 >/got 2>/dev/null & }}");
+    let wait = "until cat /proc/net/tcp* | grep -q :1B58; do sleep 1; done";
+    receiver.shell(&format!("{listen}; {wait}")).await;
     let lines = "(n=0; while :; do n=$((n + 1)); echo line $n.; sleep 1; done)";
     let send = format!("{{ ({lines} | nc 10.88.2.2 7000) >/dev/null 2>&1 & }}");
     sender.shell(&send).await;
