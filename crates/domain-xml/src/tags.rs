@@ -212,7 +212,7 @@ mod tests {
         }))
         .expect("devices");
         let at = |bus: u8| {
-            layout::render_taken(model::PciAddress {
+            layout::render_taken(PciAddress {
                 domain: 0,
                 bus,
                 slot: 0,
