@@ -9,7 +9,7 @@ use k8s_openapi::{
     api::core::v1::{LimitRange, LimitRangeItem},
     apimachinery::pkg::api::resource::Quantity,
 };
-use kubevirt_api::domain::{DomainSpec, ResourceRequirements};
+use kubevirt_api::domain::DomainSpec;
 
 /// A VMI with requests and limits for both of them gets nothing.
 const COMPLETE: [&str; 2] = ["cpu", "memory"];
