@@ -12,12 +12,12 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     mem::MaybeUninit,
     os::{
         fd::{AsFd as _, OwnedFd},
         unix::{
-            fs::PermissionsExt as _,
+            fs::PermissionsExt,
             net::{UnixListener, UnixStream},
         },
     },
