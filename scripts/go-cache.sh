@@ -12,7 +12,7 @@ compile() {
 }
 # The only program that is linked with a C library.
 runc=github.com/opencontainers/runc
-for module in etcd kubernetes node coredns; do
+for module in etcd kubernetes node multus coredns; do
     cd "$root/tools/$module" || exit
     packages=.
     [ "$module" = coredns ] || packages=$(go list tool | grep -vx "$runc")

@@ -26,7 +26,7 @@ use clap::Subcommand;
 use self::place::{MOST_NODES, NodeNumber, Place};
 use crate::{kubernetes::Program, printer::Printer};
 
-/// What runs in a cluster.
+/// What runs in a cluster, beside Multus.
 const PROGRAMS: [Program; 15] = [
     Program::Etcd,
     Program::ApiServer,
@@ -52,6 +52,9 @@ pub(crate) enum Task {
         /// How many nodes; more can be added later, none taken away.
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_NODES)))]
         nodes: u8,
+        /// Leave out Multus, so that pods have the pod network alone.
+        #[arg(long)]
+        without_multus: bool,
     },
     /// End everything and forget it.
     Down,
@@ -74,7 +77,11 @@ pub(crate) enum Task {
 
 pub(crate) fn run(printer: &Printer, task: &Task) -> Result<ExitCode> {
     match task {
-        Task::Up { nodes } => up(printer, *nodes)?,
+        Task::Up {
+            nodes,
+            without_multus: false,
+        } => up(printer, *nodes, &[Program::Multus])?,
+        Task::Up { nodes, .. } => up(printer, *nodes, &[])?,
         Task::Down => down(printer)?,
         Task::Status => return status(printer),
         Task::Kubeconfig => {
@@ -101,14 +108,15 @@ pub(crate) fn kubeconfig() -> Result<PathBuf> {
     Ok(Place::existing()?.kubeconfig("admin"))
 }
 
-fn up(printer: &Printer, count: u8) -> Result<()> {
+fn up(printer: &Printer, count: u8, optional: &[Program]) -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
         "namespaces and mounts take root: run this as root"
     );
     let programs = PROGRAMS
-        .into_iter()
-        .map(|program| Ok((program, program.ready(printer)?)))
+        .iter()
+        .chain(optional)
+        .map(|program| Ok((*program, program.ready(printer)?)))
         .collect::<Result<Vec<_>>>()?;
     let place = Place::lock()?;
     let begin = Instant::now();

@@ -36,6 +36,7 @@ pub(crate) enum Program {
     CniLoopback,
     CniHostLocal,
     CniPortmap,
+    Multus,
     CoreDns,
 }
 
@@ -164,6 +165,14 @@ impl Program {
                 "github.com/containernetworking/plugins/plugins/meta/portmap",
                 CNI,
             ),
+            Self::Multus => Source {
+                name: "multus",
+                module: "multus",
+                package: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus",
+                version_packages: &[],
+                version_of: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
+                tags: "",
+            },
             Self::CoreDns => Source {
                 name: "coredns",
                 module: "coredns",
@@ -297,6 +306,7 @@ mod tests {
             Program::ApiServer,
             Program::Runc,
             Program::CniBridge,
+            Program::Multus,
             Program::CoreDns,
         ] {
             let source = program.source();

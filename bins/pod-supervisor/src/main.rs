@@ -1,5 +1,6 @@
 //! The program `pod-supervisor`: the node starts `run <pod directory>` and `exec <pod directory>
-//! <id>`; the supervisor itself starts `create <container> <attempt>` and `namespaces`.
+//! <id>`; the supervisor itself starts `create <container> <attempt>` and `namespaces`, and the former
+//! `terminal <process>`.
 
 use std::{env, path::Path, process::ExitCode};
 
@@ -22,6 +23,12 @@ fn main() -> ExitCode {
         ["exec", dir, id] => match pod_supervisor::exec::run(Path::new(dir), id) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error.to_string()),
+        },
+        ["terminal", process] => match process.parse().map(pod_supervisor::terminal::run) {
+            Ok(Ok(())) => ExitCode::SUCCESS,
+            // Its standard error is a socket.
+            Ok(Err(_)) => ExitCode::FAILURE,
+            Err(_) => fail("the process must be a number"),
         },
         ["namespaces"] => match pod_supervisor::users::hold_namespaces() {
             Ok(()) => ExitCode::SUCCESS,

@@ -2,8 +2,9 @@
 
 use crate::controllers::Placed;
 use crate::element::Element;
+use crate::pinning::Pinning;
 use crate::{
-    Acceleration, Input, RenderError, TaggedDevice, clock, consoles, controllers, cpu, disks,
+    Acceleration, Input, Near, RenderError, TaggedDevice, clock, consoles, controllers, cpu, disks,
     features, filesystems, host_devices, ignition, interfaces, io_threads, memory, numa, os,
     peripherals, pinning, security, tags,
 };
@@ -92,7 +93,8 @@ pub fn tagged_devices(input: &Input<'_>) -> Result<Vec<TaggedDevice>, RenderErro
         return Ok(Vec::new());
     }
     let memory = memory::of(input.guest)?;
-    let disks = disks::of(input, &io_threads::of(input.guest)?)?;
+    let io_threads = io_threads::of(input.guest)?;
+    let disks = disks::of(input, &io_threads)?;
     let interfaces = interfaces::of(input)?;
     let peripherals = peripherals::of(input)?;
     let host_devices = host_devices::of(input)?;
@@ -103,9 +105,39 @@ pub fn tagged_devices(input: &Input<'_>) -> Result<Vec<TaggedDevice>, RenderErro
         peripherals: &peripherals,
     };
     let layout = controllers::of(input, &placed, memory.bytes).layout;
-    let interfaces = interfaces::render(&interfaces, &layout.interfaces);
-    let host_devices = host_devices::render(&host_devices, &layout.host_devices);
-    Ok(tags::of(spec, &interfaces, &host_devices))
+    let rendered = tags::Rendered {
+        disks: &disks::render(&disks, &layout.disks),
+        interfaces: &interfaces::render(&interfaces, &layout.interfaces),
+        host_devices: &host_devices::render(&host_devices, &layout.host_devices),
+    };
+    let pinning = pinning::of(input, &io_threads)?;
+    Ok(tags::of(spec, rendered, |device| {
+        let cell = input.facts.device_cells.get(&device);
+        match (cell, &pinning) {
+            (Some(cell), Some(pinning)) => near(input, pinning, *cell),
+            _ => Near::default(),
+        }
+    }))
+}
+
+/// What a guest with CPUs of its own has on a cell of the host.
+fn near(input: &Input<'_>, pinning: &Pinning, cell: u32) -> Near {
+    let cells = pinning.cells();
+    if pinning::sees_cells(input.guest) {
+        let mut numbered = (0..).zip(cells.keys());
+        let own = numbered.find(|(_, host)| **host == cell);
+        return Near {
+            cell: own.map(|(number, _)| number),
+            cpus: Vec::new(),
+        };
+    }
+    // Nothing pins the virtual CPUs of an emulated guest.
+    let is_pinned = input.facts.acceleration == Acceleration::Kvm;
+    let cpus = cells.get(&cell).filter(|_| is_pinned);
+    Near {
+        cell: None,
+        cpus: cpus.cloned().unwrap_or_default(),
+    }
 }
 
 /// The CPUs for everything in the pod except the guest's virtual CPUs; empty if there are no such.

@@ -28,6 +28,8 @@ pub struct Facts {
     pub allocated: AllocatedDevices,
     /// The device behind each SR-IOV interface, by interface.
     pub virtual_functions: BTreeMap<String, PciAddress>,
+    /// NUMA cells of PCI devices of the node that the pod has, as far as the kernel knows them.
+    pub device_cells: BTreeMap<PciAddress, u32>,
     pub smbios: SmbiosFacts,
     /// Seconds between balloon statistics; 0 for none.
     pub balloon_stats_seconds: u32,

@@ -47,4 +47,4 @@ pub use facts::{
 };
 pub use interfaces::hot_interface;
 pub use memory::hot_memory;
-pub use tags::{TaggedDevice, TaggedKind};
+pub use tags::{Near, TaggedBus, TaggedDevice, TaggedKind};

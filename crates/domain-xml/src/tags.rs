@@ -3,18 +3,24 @@
 use std::collections::BTreeMap;
 
 use kubevirt_api::devices::Devices;
+use model::PciAddress;
 
 use crate::element::Element;
 
-/// A device with a tag, at an address of the guest's PCI bus.
+/// A device with a tag, at an address where the guest finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaggedDevice {
     pub kind: TaggedKind,
-    /// Such as `0000:01:00.0`.
+    pub bus: TaggedBus,
+    /// Such as `0000:01:00.0`, or `0:0:0:1` on the bus SCSI.
     pub address: String,
     /// Hardware address of an interface. That of a virtual function is known if the user chose it: the node's card
     /// has it.
     pub mac: Option<String>,
+    /// Serial number of a disk.
+    pub serial: Option<String>,
+    /// What of the guest is near to a device of the node.
+    pub near: Near,
     pub tag: String,
 }
 
@@ -22,6 +28,22 @@ pub struct TaggedDevice {
 pub enum TaggedKind {
     Interface,
     HostDevice,
+    Disk,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaggedBus {
+    Pci,
+    Scsi,
+}
+
+/// The part of a guest that is on the same NUMA cell of the host as a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Near {
+    /// The guest's cell, if it sees those of the host.
+    pub cell: Option<u32>,
+    /// Else the virtual CPUs with CPUs of their own there.
+    pub cpus: Vec<u32>,
 }
 
 /// What the user says about a device.
@@ -30,6 +52,15 @@ struct Tag<'a> {
     text: &'a str,
     /// The hardware address that the user chose for a virtual function.
     mac: Option<&'a str>,
+    serial: Option<&'a str>,
+}
+
+/// The rendered devices of a domain that may have tags.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rendered<'a> {
+    pub(crate) disks: &'a [Element],
+    pub(crate) interfaces: &'a [Element],
+    pub(crate) host_devices: &'a [Element],
 }
 
 /// Tags by the alias of the device.
@@ -38,24 +69,40 @@ type Tags<'a> = BTreeMap<String, Tag<'a>>;
 /// Whether any device has a tag.
 pub(crate) fn has_tags(devices: &Devices) -> bool {
     let (interfaces, others) = by_alias(devices);
-    !interfaces.is_empty() || !others.is_empty()
+    !interfaces.is_empty() || !others.is_empty() || !of_disks(devices).is_empty()
 }
 
-/// The tagged ones of the rendered interfaces and of the rendered devices of the node. A device whose address libvirt
-/// chooses, or that is not on the PCI bus, is left out.
+/// The tagged ones of the rendered devices. A device whose address libvirt chooses, or that is neither on the PCI bus
+/// nor on the bus SCSI, is left out. `near` is what of the guest is near to a PCI device of the node.
 pub(crate) fn of(
     devices: &Devices,
-    interfaces: &[Element],
-    host_devices: &[Element],
+    rendered: Rendered<'_>,
+    near: impl Fn(PciAddress) -> Near,
 ) -> Vec<TaggedDevice> {
     let (of_interfaces, of_others) = by_alias(devices);
     let found = |elements: &[Element], tags: &Tags<'_>| -> Vec<TaggedDevice> {
-        let tagged = elements.iter().filter_map(|element| tagged(element, tags));
+        let tagged = elements
+            .iter()
+            .filter_map(|element| tagged(element, tags, &near));
         tagged.collect()
     };
-    let mut all = found(interfaces, &of_interfaces);
-    all.extend(found(host_devices, &of_others));
+    let mut all = found(rendered.interfaces, &of_interfaces);
+    all.extend(found(rendered.host_devices, &of_others));
+    all.extend(found(rendered.disks, &of_disks(devices)));
     all
+}
+
+fn of_disks(devices: &Devices) -> Tags<'_> {
+    let tagged = devices.disks.iter().filter_map(|disk| {
+        let tag = Tag {
+            kind: TaggedKind::Disk,
+            text: given(disk.tag.as_deref())?,
+            mac: None,
+            serial: given(disk.serial.as_deref()),
+        };
+        Some((format!("ua-{}", disk.name), tag))
+    });
+    tagged.collect()
 }
 
 /// The tags of interfaces, and those of devices of the node.
@@ -69,6 +116,7 @@ fn by_alias(devices: &Devices) -> (Tags<'_>, Tags<'_>) {
                 kind: Interface,
                 text: tag,
                 mac,
+                serial: None,
             };
             of_interfaces.insert(format!("ua-{}", one.name), tag(None));
             let mac = given(one.mac_address.as_deref());
@@ -86,6 +134,7 @@ fn by_alias(devices: &Devices) -> (Tags<'_>, Tags<'_>) {
                     kind: HostDevice,
                     text: tag,
                     mac: None,
+                    serial: None,
                 };
                 of_others.insert(alias, tag);
             }
@@ -94,28 +143,50 @@ fn by_alias(devices: &Devices) -> (Tags<'_>, Tags<'_>) {
     (of_interfaces, of_others)
 }
 
-fn given(tag: Option<&str>) -> Option<&str> {
-    tag.filter(|tag| !tag.is_empty())
+fn given(text: Option<&str>) -> Option<&str> {
+    text.filter(|text| !text.is_empty())
 }
 
-fn tagged(element: &Element, tags: &Tags<'_>) -> Option<TaggedDevice> {
+fn tagged(
+    element: &Element,
+    tags: &Tags<'_>,
+    near: impl Fn(PciAddress) -> Near,
+) -> Option<TaggedDevice> {
     let alias = element.first("alias")?.attribute("name")?;
     let tag = tags.get(alias)?;
     let mac = element
         .first("mac")
         .and_then(|mac| mac.attribute("address"));
+    let source = element.first("source");
+    let source = source.and_then(|source| pci(source.first("address")?));
+    let source = source.and_then(|address| PciAddress::parse(&address));
+    let (bus, address) = address(element.first("address")?)?;
     Some(TaggedDevice {
         kind: tag.kind,
-        address: address(element.first("address")?)?,
+        bus,
+        address,
         mac: mac.or(tag.mac).map(str::to_owned),
+        serial: tag.serial.map(str::to_owned),
+        near: source.map(near).unwrap_or_default(),
         tag: tag.text.to_owned(),
     })
 }
 
-fn address(element: &Element) -> Option<String> {
-    if element.attribute("type") != Some("pci") {
-        return None;
+fn address(element: &Element) -> Option<(TaggedBus, String)> {
+    match element.attribute("type")? {
+        "pci" => Some((TaggedBus::Pci, pci(element)?)),
+        // Only disks on the bus SCSI have such an address; libvirt gives them target 0.
+        "drive" => {
+            let number = |name: &str| element.attribute(name);
+            let [controller, bus, unit] = ["controller", "bus", "unit"].map(number);
+            let address = format!("{}:{}:0:{}", controller?, bus?, unit?);
+            Some((TaggedBus::Scsi, address))
+        }
+        _ => None,
     }
+}
+
+fn pci(element: &Element) -> Option<String> {
     let digits = |name: &str| element.attribute(name)?.strip_prefix("0x");
     let [domain, bus, slot, function] = ["domain", "bus", "slot", "function"].map(digits);
     Some(format!("{}:{}:{}.{}", domain?, bus?, slot?, function?))
@@ -134,10 +205,14 @@ mod tests {
             "interfaces": [{"name": "a", "tag": "red"}, {"name": "b"}, {"name": "fast", "tag": "data", "macAddress": "02:00:00:00:00:02"}],
             "hostDevices": [{"name": "nvme", "deviceName": "x/y", "tag": "disk"}, {"name": "usb", "deviceName": "x/u", "tag": "key"}],
             "gpus": [{"name": "card", "deviceName": "x/z", "tag": "draw"}, {"name": "none", "deviceName": "x/z", "tag": ""}],
+            "disks": [
+                {"name": "root", "tag": "system", "serial": "R1"}, {"name": "data", "tag": "database"},
+                {"name": "sata", "tag": "far"}, {"name": "seed"},
+            ],
         }))
         .expect("devices");
         let at = |bus: u8| {
-            layout::render_taken(model::PciAddress {
+            layout::render_taken(PciAddress {
                 domain: 0,
                 bus,
                 slot: 0,
@@ -167,23 +242,57 @@ mod tests {
             host_device("gpu-none", 12),
             host_device("sriov-fast", 13),
         ];
-        let found = of(&devices, &interfaces, &others);
+        let drive = Element::new("address")
+            .attr("type", "drive")
+            .attr("controller", 0)
+            .attr("bus", 0)
+            .attr("unit", 3);
+        let disks = [
+            Element::new("disk").child(at(7)).alias("root"),
+            Element::new("disk").child(drive).alias("data"),
+            Element::new("disk").alias("sata"),
+            Element::new("disk").child(at(8)).alias("seed"),
+        ];
+        let rendered = Rendered {
+            disks: &disks,
+            interfaces: &interfaces,
+            host_devices: &others,
+        };
+        let near = |address: PciAddress| {
+            assert_eq!(address.to_string(), "0000:81:00.1");
+            Near {
+                cell: Some(1),
+                cpus: Vec::new(),
+            }
+        };
+        let found = of(&devices, rendered, near);
         let described: Vec<String> = found
             .iter()
-            .map(|one| format!("{:?} {} {:?} {}", one.kind, one.address, one.mac, one.tag))
+            .map(|one| {
+                let (kind, bus, address) = (one.kind, one.bus, &one.address);
+                let (mac, serial) = (&one.mac, &one.serial);
+                let (cell, tag) = (one.near.cell, &one.tag);
+                format!("{kind:?} {bus:?} {address} {mac:?} {serial:?} {cell:?} {tag}")
+            })
             .collect();
         assert_eq!(
             described,
             [
-                "Interface 0000:01:00.1 Some(\"02:00:00:00:00:01\") red",
-                "HostDevice 0000:0a:00.1 None disk",
-                "HostDevice 0000:0b:00.1 None draw",
-                "Interface 0000:0d:00.1 Some(\"02:00:00:00:00:02\") data",
+                "Interface Pci 0000:01:00.1 Some(\"02:00:00:00:00:01\") None None red",
+                "HostDevice Pci 0000:0a:00.1 None None Some(1) disk",
+                "HostDevice Pci 0000:0b:00.1 None None Some(1) draw",
+                "Interface Pci 0000:0d:00.1 Some(\"02:00:00:00:00:02\") None Some(1) data",
+                "Disk Pci 0000:07:00.1 None Some(\"R1\") None system",
+                "Disk Scsi 0:0:0:3 None None None database",
             ]
         );
         // libvirt chooses the address.
-        let interfaces = [Element::new("interface").alias("a")];
-        assert_eq!(of(&devices, &interfaces, &[]), []);
+        let rendered = Rendered {
+            disks: &[],
+            interfaces: &[Element::new("interface").alias("a")],
+            host_devices: &[],
+        };
+        assert_eq!(of(&devices, rendered, near), []);
         assert!(has_tags(&devices));
         assert!(!has_tags(&Devices::default()));
     }

@@ -194,6 +194,7 @@ fn facts(vmi: &VirtualMachineInstance, given: &Given) -> Facts {
         interfaces: interfaces(vmi),
         allocated: allocated(given),
         virtual_functions: virtual_functions(vmi),
+        device_cells: [].into(),
         smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: 10,
         free_page_reporting: true,

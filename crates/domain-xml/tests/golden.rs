@@ -5,9 +5,10 @@
 use domain_xml::{
     Acceleration, Allocation, BlockSizes, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input,
     InterfaceFacts, Provisioning, RenderError, SmbiosFacts, VolumeFacts, VolumeMode, render,
+    tagged_devices,
 };
 use kubevirt_api::VirtualMachineInstance;
-use model::{AllocatedDevices, Supported};
+use model::{AllocatedDevices, PciAddress, Supported};
 use serde_json::{Value, json};
 
 fn facts() -> Facts {
@@ -24,6 +25,7 @@ fn facts() -> Facts {
         }],
         allocated: AllocatedDevices::default(),
         virtual_functions: [].into(),
+        device_cells: [].into(),
         smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: 10,
         free_page_reporting: true,
@@ -464,6 +466,53 @@ fn guest_with_cpus_and_pages_of_its_own() {
         json!(true),
     );
     insta::assert_snapshot!(render_with(&object, &with_cpus()).unwrap());
+}
+
+#[test]
+fn tagged_device_of_the_node_has_what_is_near_to_it() {
+    let variables = [("PCI_RESOURCE_EXAMPLE_ORG_NIC", "0000:81:00.0")];
+    let device = PciAddress::parse("0000:81:00.0").unwrap();
+    let near = |cpu: Value, cell: u32, own: std::ops::Range<usize>| {
+        let mut object = vmi();
+        set(&mut object, "/spec/domain/cpu", cpu);
+        let pages = json!({"guest": "130Mi", "hugepages": {"pageSize": "2Mi"}});
+        set(&mut object, "/spec/domain/memory", pages);
+        let devices = json!([{"name": "fast", "deviceName": "example.org/nic", "tag": "data"}]);
+        set(&mut object, "/spec/domain/devices/hostDevices", devices);
+        let vmi: VirtualMachineInstance = serde_json::from_value(object).unwrap();
+        let all = with_cpus();
+        let facts = Facts {
+            allocated: AllocatedDevices::of(variables.into_iter()).unwrap(),
+            device_cells: [(device, cell)].into(),
+            cpus: all.cpus[own].to_vec(),
+            ..all
+        };
+        let guest = &Supported::of(&vmi).unwrap();
+        let input = Input {
+            guest,
+            facts: &facts,
+        };
+        let found = tagged_devices(&input).unwrap();
+        assert_eq!(found.len(), 1);
+        (found[0].near.cell, found[0].near.cpus.clone())
+    };
+    let shared = json!({"cores": 2, "threads": 2});
+    let own = json!({"cores": 2, "threads": 2, "dedicatedCpuPlacement": true});
+    let sees = |cores: u32| {
+        json!({
+            "cores": cores, "threads": 2, "dedicatedCpuPlacement": true,
+            "numa": {"guestMappingPassthrough": {}},
+        })
+    };
+    assert_eq!(near(shared, 1, 0..6), (None, vec![]));
+    // The first core is on cell 0.
+    assert_eq!(near(own.clone(), 1, 0..6), (None, vec![2, 3]));
+    assert_eq!(near(own.clone(), 0, 0..6), (None, vec![0, 1]));
+    assert_eq!(near(own, 2, 0..6), (None, vec![]));
+    assert_eq!(near(sees(2), 1, 0..6), (Some(1), vec![]));
+    // The guest's only cell is the node's second one.
+    assert_eq!(near(sees(1), 1, 2..6), (Some(0), vec![]));
+    assert_eq!(near(sees(1), 0, 2..6), (None, vec![]));
 }
 
 #[test]

@@ -98,6 +98,16 @@ impl AllocatedDevices {
         self.by_claim.get(&key).copied()
     }
 
+    /// The addresses of all PCI devices.
+    pub fn pci(&self) -> impl Iterator<Item = PciAddress> {
+        let all = self.by_resource.values().flatten();
+        all.chain(self.by_claim.values())
+            .filter_map(|device| match device {
+                DeviceAddress::Pci(address) => Some(*address),
+                DeviceAddress::Mediated(_) | DeviceAddress::Usb(_) => None,
+            })
+    }
+
     /// The devices of a resource, in the order of their allocation.
     pub fn of_resource(&self, resource: &str) -> &[DeviceAddress] {
         let all = self.by_resource.get(&variable_part(resource));

@@ -200,14 +200,15 @@ mod tests {
 
     #[test]
     fn fields_that_change_nothing_are_named_and_the_guest_runs() {
-        let devices = json!({"disks": [{"name": "a"}, {"name": "b", "tag": "red"}]});
+        let devices =
+            json!({"disks": [{"name": "a"}, {"name": "b", "changedBlockTracking": true}]});
         let spec = json!({"domain": {"devices": devices, "features": {"apic": {}}}});
         let found = without_effect(&spec, "spec");
         assert_eq!(
             found.iter().map(Unsupported::notice).collect::<Vec<_>>(),
             [
-                "accepted, but it has no effect: spec.domain.devices.disks[1].tag: the guest's \
-              metadata has tags of interfaces, GPUs and host devices only"
+                "accepted, but it has no effect: spec.domain.devices.disks[1].changedBlockTracking: a \
+                 VirtualMachineBackupTracker has the changes of all disks recorded; leave it out"
             ]
         );
         assert_eq!(in_spec(&spec, "spec"), []);

@@ -31,7 +31,7 @@ use crate::{
     device_filter::{self, FilterError},
     launch::{Launch, ReportTo},
     layout,
-    model::{ContainerSpec, Device, Isolation, Sandbox, Stdin},
+    model::{ContainerSpec, Device, Isolation, Sandbox, Stdin, Terminal},
     oci::{self, Context, Node},
     oom,
     overlay::{OverlayError, mount_overlay},
@@ -39,6 +39,7 @@ use crate::{
     signals,
     stage::{self, StageError},
     status::Process,
+    terminal::Console,
 };
 
 /// The helper's result, one line on its standard output.
@@ -99,6 +100,11 @@ enum CreateError {
     DeviceFilter(#[from] FilterError),
     #[error("create the container: its first process has ended")]
     Gone,
+    #[error("give the container a terminal")]
+    Terminal {
+        #[source]
+        source: io::Error,
+    },
 }
 
 /// Body of `pod-supervisor create <container> <attempt>`, run in the pod's directory.
@@ -186,25 +192,32 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
     let config = attempt_dir.join("config.json");
     write(&config, rendered.to_string().as_bytes())?;
 
-    let mut created =
-        ContainerBuilder::new(format!("{container}-{attempt}"), SyscallType::default())
-            .with_root_path(&runtime)?
-            .with_executor(Launch {
-                security: spec.security.clone(),
-                report_to: ReportTo::ContainerLog,
-                become_user: None,
-            })
-            .with_stdin(stdin(&spec, &attempt_dir)?)
-            .with_stdout(pipe(&attempt_dir, "stdout")?)
-            .with_stderr(pipe(&attempt_dir, "stderr")?)
-            .as_init(&attempt_dir)
-            .with_systemd(false)
-            .with_detach(true)
-            .build()?;
+    let no_terminal = |source: io::Error| CreateError::Terminal { source };
+    let console = match spec.terminal {
+        Terminal::None => None,
+        Terminal::Own => Some(Console::prepare(container, attempt).map_err(no_terminal)?),
+    };
+    let builder = ContainerBuilder::new(format!("{container}-{attempt}"), SyscallType::default())
+        .with_root_path(&runtime)?
+        .with_executor(Launch {
+            security: spec.security.clone(),
+            report_to: ReportTo::ContainerLog,
+            become_user: None,
+        });
+    let console_path = console.as_ref().map(|console| console.path(&pod_dir));
+    let mut created = with_streams(builder, &spec, &attempt_dir, console_path)?
+        .as_init(&attempt_dir)
+        .with_systemd(false)
+        .with_detach(true)
+        .build()?;
     let process = created
         .pid()
         .and_then(|pid| Process::of(pid.as_raw()))
         .ok_or(CreateError::Gone)?;
+    if let Some(console) = console {
+        let log = pipe(&attempt_dir, "stdout")?;
+        console.keep(process.pid, log).map_err(no_terminal)?;
+    }
     if users.is_some() {
         // `exec` requires that this path exists, and the root is visible in this mount namespace only.
         rendered["root"]["path"] = json!(upper);
@@ -217,6 +230,22 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
     write(&attempt_dir.join(INIT_FILE), &record)?;
     created.start()?;
     Ok(process)
+}
+
+/// The container's standard streams: those of its terminal, or pipes.
+fn with_streams(
+    builder: ContainerBuilder,
+    spec: &ContainerSpec,
+    attempt_dir: &Path,
+    console: Option<PathBuf>,
+) -> Result<ContainerBuilder, CreateError> {
+    if console.is_some() {
+        return Ok(builder.with_console_socket(console));
+    }
+    Ok(builder
+        .with_stdin(stdin(spec, attempt_dir)?)
+        .with_stdout(pipe(attempt_dir, "stdout")?)
+        .with_stderr(pipe(attempt_dir, "stderr")?))
 }
 
 /// Lets this process end with the supervisor, and gives it a mount namespace of its own.

@@ -33,6 +33,8 @@ use crate::{
     users,
 };
 
+pub use crate::model::Terminal;
+
 /// The request, written by the caller to the program's directory.
 pub const REQUEST_FILE: &str = "request.json";
 /// A unix socket that receives the terminal; the caller listens on it before it starts the helper.
@@ -45,14 +47,8 @@ pub const OUTCOME_FILE: &str = "outcome.json";
 pub struct ExecRequest {
     pub container: String,
     pub args: Vec<String>,
+    /// It is sent to the console socket.
     pub terminal: Terminal,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Terminal {
-    None,
-    /// A new terminal, sent to the console socket.
-    Own,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,12 +154,7 @@ fn program_of(spec: &ContainerSpec, request: &ExecRequest, own_oom_score: i32) -
     });
     process["args"] = json!(request.args);
     if request.terminal == Terminal::Own {
-        process["terminal"] = json!(true);
-        let mut env = spec.env.clone();
-        if !env.iter().any(|one| one.starts_with("TERM=")) {
-            env.push("TERM=xterm".to_owned());
-        }
-        process["env"] = json!(env);
+        oci::add_terminal(&mut process, spec);
     }
     process
 }

@@ -26,6 +26,11 @@ pub fn stdin_pipe(container: &str, attempt: u32) -> PathBuf {
     attempt_dir(container, attempt).join("stdin")
 }
 
+/// The socket of one attempt by which clients use the container's terminal, if it has one.
+pub fn terminal_socket(container: &str, attempt: u32) -> PathBuf {
+    attempt_dir(container, attempt).join("terminal.sock")
+}
+
 /// The writable layer, pipes and OCI bundle of one attempt.
 pub fn attempt_dir(container: &str, attempt: u32) -> PathBuf {
     container_dir(container).join(attempt.to_string())

@@ -7,6 +7,7 @@
 //! - [`client`]: the blocking client of the control socket.
 //! - [`supervise`]: the loop. [`create`]: the short-lived helper that creates one container.
 //! - [`exec`]: the helper that runs a further program in a container for its caller.
+//! - [`terminal`]: the process that keeps the terminal of a container that has one.
 //!
 //! **Invariants.** The supervisor never forks without exec: `libcontainer` runs in the helper
 //! only. Helpers run from a sealed copy of the program in memory. It never talks to an API server,
@@ -49,5 +50,6 @@ pub mod create;
 pub mod exec;
 pub mod layout;
 pub mod supervise;
+pub mod terminal;
 
 pub use error::SupervisorError;

@@ -59,6 +59,8 @@ pub struct ContainerSpec {
     pub restart: RestartPolicy,
     #[serde(default)]
     pub stdin: Stdin,
+    #[serde(default)]
+    pub terminal: Terminal,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +159,15 @@ pub enum Stdin {
     Open,
     /// A pipe that ends after its first writer.
     Once,
+}
+
+/// Whether a program has a terminal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Terminal {
+    #[default]
+    None,
+    /// A new one, in the container. It is the program's standard input, output and error.
+    Own,
 }
 
 /// Where the termination message comes from.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     launch::borrowed,
-    model::{Access, ContainerSpec, Escalation, Isolation, Mount},
+    model::{Access, ContainerSpec, Escalation, Isolation, Mount, Terminal},
     oom,
 };
 
@@ -79,6 +79,10 @@ pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], context: &Context
         Some(_) => &[],
         None => nodes,
     };
+    let mut process = process(spec, context.own_oom_score, context.available);
+    if spec.terminal == Terminal::Own {
+        add_terminal(&mut process, spec);
+    }
     json!({
         "ociVersion": "1.1.0",
         "root": {
@@ -86,7 +90,7 @@ pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], context: &Context
             "readonly": spec.root_access == Access::ReadOnly,
         },
         "mounts": mounts(spec, context),
-        "process": process(spec, context.own_oom_score, context.available),
+        "process": process,
         "linux": {
             "namespaces": namespaces,
             "cgroupsPath": context.cgroup,
@@ -141,6 +145,16 @@ pub(crate) fn process(
         "oomScoreAdj": oom::of_container(spec.oom_score, own_oom_score),
         "noNewPrivileges": spec.security.escalation == Escalation::Denied,
     })
+}
+
+/// Gives the program a terminal, and tells it its kind.
+pub(crate) fn add_terminal(process: &mut Value, spec: &ContainerSpec) {
+    process["terminal"] = json!(true);
+    let mut env = spec.env.clone();
+    if !env.iter().any(|one| one.starts_with("TERM=")) {
+        env.push("TERM=xterm".to_owned());
+    }
+    process["env"] = json!(env);
 }
 
 fn resources(spec: &ContainerSpec, nodes: &[Node<'_>]) -> Value {

@@ -56,14 +56,21 @@ pub struct CloudInit<'a> {
     pub devices: &'a [Device],
 }
 
-/// A device on the guest's PCI bus that the user has tagged.
+/// A device of the guest that the user has tagged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     pub kind: DeviceKind,
-    /// Such as `0000:01:00.0`.
+    pub bus: DeviceBus,
+    /// Such as `0000:01:00.0`, or `0:0:0:1` on the bus SCSI.
     pub address: String,
     /// Hardware address of a network interface.
     pub mac: Option<String>,
+    /// Serial number of a disk.
+    pub serial: Option<String>,
+    /// The guest's NUMA cell that the device is near to.
+    pub numa_cell: Option<u32>,
+    /// Virtual CPUs that the device is near to.
+    pub near_cpus: Vec<u32>,
     pub tag: String,
 }
 
@@ -71,6 +78,13 @@ pub struct Device {
 pub enum DeviceKind {
     Interface,
     HostDevice,
+    Disk,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceBus {
+    Pci,
+    Scsi,
 }
 
 /// Why the data of a volume cannot be used.
@@ -136,15 +150,29 @@ fn device(device: &Device) -> Value {
     let kind = match device.kind {
         DeviceKind::Interface => "nic",
         DeviceKind::HostDevice => "hostdev",
+        DeviceKind::Disk => "disk",
+    };
+    let bus = match device.bus {
+        DeviceBus::Pci => "pci",
+        DeviceBus::Scsi => "scsi",
     };
     let mut described = json!({
         "type": kind,
-        "bus": "pci",
+        "bus": bus,
         "address": device.address,
         "tags": [device.tag],
     });
     if let Some(mac) = &device.mac {
         described["mac"] = mac.as_str().into();
+    }
+    if let Some(serial) = &device.serial {
+        described["serial"] = serial.as_str().into();
+    }
+    if let Some(cell) = device.numa_cell {
+        described["numaNode"] = cell.into();
+    }
+    if !device.near_cpus.is_empty() {
+        described["alignedCPUs"] = device.near_cpus.clone().into();
     }
     described
 }
@@ -269,13 +297,30 @@ mod tests {
     fn config_drive_names_tagged_devices() {
         let device = |kind, mac: Option<&str>| Device {
             kind,
+            bus: DeviceBus::Pci,
             address: "0000:01:00.0".to_owned(),
             mac: mac.map(str::to_owned),
+            serial: None,
+            numa_cell: None,
+            near_cpus: Vec::new(),
             tag: "red".to_owned(),
         };
         let devices = [
             device(DeviceKind::Interface, Some("02:00:00:00:00:01")),
-            device(DeviceKind::HostDevice, None),
+            Device {
+                numa_cell: Some(0),
+                ..device(DeviceKind::HostDevice, None)
+            },
+            Device {
+                near_cpus: vec![2, 3],
+                ..device(DeviceKind::HostDevice, None)
+            },
+            Device {
+                bus: DeviceBus::Scsi,
+                address: "0:0:0:1".to_owned(),
+                serial: Some("D1".to_owned()),
+                ..device(DeviceKind::Disk, None)
+            },
         ];
         for (flavour, expected) in [
             (Flavour::NoCloud, Value::Null),
@@ -283,7 +328,9 @@ mod tests {
                 Flavour::ConfigDrive,
                 json!([
                     {"type": "nic", "bus": "pci", "address": "0000:01:00.0", "mac": "02:00:00:00:00:01", "tags": ["red"]},
-                    {"type": "hostdev", "bus": "pci", "address": "0000:01:00.0", "tags": ["red"]},
+                    {"type": "hostdev", "bus": "pci", "address": "0000:01:00.0", "numaNode": 0, "tags": ["red"]},
+                    {"type": "hostdev", "bus": "pci", "address": "0000:01:00.0", "alignedCPUs": [2, 3], "tags": ["red"]},
+                    {"type": "disk", "bus": "scsi", "address": "0:0:0:1", "serial": "D1", "tags": ["red"]},
                 ]),
             ),
         ] {

@@ -12,7 +12,7 @@ mod error;
 mod iso9660;
 
 pub use cloud_init::{
-    CloudInit, CloudInitError, Data, Device, DeviceKind, Flavour, cloud_init_files,
+    CloudInit, CloudInitError, Data, Device, DeviceBus, DeviceKind, Flavour, cloud_init_files,
 };
 pub use error::SeedError;
 pub use iso9660::iso9660;

@@ -11,7 +11,11 @@ mod hotplug;
 mod interfaces;
 mod metrics;
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
 
 use domain_xml::{
     Acceleration, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input, InterfaceFacts,
@@ -24,14 +28,15 @@ use kubevirt_api::{
 };
 use launcher_channel::{ClaimDisk, Credential, GuestPlan};
 use model::{
-    Binding, BindingPlugin, BindingPlugins, LinkState, Propagation, SAVED_STATE_VOLUME, Storage,
-    Supported, VolumeSource, paths,
+    AllocatedDevices, Binding, BindingPlugin, BindingPlugins, LinkState, PciAddress, Propagation,
+    SAVED_STATE_VOLUME, Storage, Supported, VolumeSource, paths,
 };
 use net_plan::{Observed, PodInterface};
 use rustix::fs::{Mode, OFlags};
 
 use crate::{
     capabilities::Capabilities,
+    devices,
     guest::{Attached, PreparedStatus, grace_seconds, pauses_agent_probes},
     launcher::{Peer, Right},
     pods_dir::{PodUid, PodsDir},
@@ -110,13 +115,15 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     let (direct_io, block_size) = (direct_io(pods_dir, pod_uid), block_size(pods_dir, pod_uid));
     let volumes = volumes::hand_over(&guest, &claims, peer, direct_io).await;
     failpoints::after("virt-handler/prepare/hand-over-disks");
+    let virtual_functions = attached.virtual_functions(&guest, &allocated);
     let facts = Facts {
         volumes: volumes.map_err(PrepareError::HandOver)?,
         acceleration: acceleration(capabilities),
         direct_io,
         hotplugged: BTreeSet::new(),
         interfaces: network.interfaces.iter().map(interface_facts).collect(),
-        virtual_functions: attached.virtual_functions(&guest, &allocated),
+        device_cells: device_cells(&guest, &allocated, &virtual_functions),
+        virtual_functions,
         allocated,
         smbios: cluster::smbios(settings),
         balloon_stats_seconds: cluster::balloon_stats_seconds(settings),
@@ -301,6 +308,19 @@ fn host_cpus(
         distances: cell.distances,
     });
     Ok((cpus.collect(), cells.collect()))
+}
+
+/// The NUMA cells of the pod's PCI devices, for a guest that has a use for them.
+fn device_cells(
+    guest: &Supported<'_>,
+    allocated: &AllocatedDevices,
+    virtual_functions: &BTreeMap<String, PciAddress>,
+) -> BTreeMap<PciAddress, u32> {
+    if !guest.has_dedicated_cpus() {
+        return BTreeMap::new();
+    }
+    let devices = allocated.pci().chain(virtual_functions.values().copied());
+    devices::numa_cells(devices, Path::new(devices::SYS))
 }
 
 /// Observes the pod's interfaces, plans its network and applies the plan, in the pod's namespace.

@@ -18,11 +18,12 @@ use super::place::{API_PORT, CONTROL_PLANE, MOST_NODES, NodeNumber, Place, api_a
 const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 365);
 
 /// Users with a kubeconfig: file, name, groups.
-const USERS: [(&str, &str, &[&str]); 4] = [
+const USERS: [(&str, &str, &[&str]); 5] = [
     ("admin", "admin", &["system:masters"]),
     ("controller-manager", "system:kube-controller-manager", &[]),
     ("scheduler", "system:kube-scheduler", &[]),
     ("proxy", "system:kube-proxy", &[]),
+    ("multus", "test-cluster:multus", &[]),
 ];
 
 /// Makes all of them unless they are there.

@@ -1,5 +1,5 @@
 //! The wires: a network namespace for the control plane and one for each node, joined by a bridge in
-//! the control plane's.
+//! the control plane's. A second wire joins bridges of the nodes, which pods share by way of Multus.
 //!
 //! **Invariant**: creating what exists does nothing, and anything incomplete is completed. The
 //! host gets one interface; it goes with the control plane's namespace.
@@ -16,6 +16,8 @@ use super::place::{CONTROL_PLANE, HOST, MARK, NodeNumber, Place};
 use crate::workspace::run_quietly;
 
 const BRIDGE: &str = "nodes";
+/// The bridge of every node for secondary networks, and the one in the control plane's namespace that joins them.
+const SECOND_BRIDGE: &str = "lan0";
 /// Where addresses of nodes end.
 const PREFIX: u8 = 24;
 
@@ -33,10 +35,12 @@ pub(super) fn control_plane(place: &Place) -> Result<()> {
             &format!("ip address add {CONTROL_PLANE}/{PREFIX} dev {BRIDGE}"),
             "ip link set lo up",
             &format!("ip link set {BRIDGE} up"),
+            &format!("ip link add {SECOND_BRIDGE} type bridge"),
+            &format!("ip link set {SECOND_BRIDGE} up"),
         ],
     )?;
     forward(&net)?;
-    join(&net, None, &wire)?;
+    join_host(&net, &wire)?;
     ip(&format!("address add {HOST}/{PREFIX} dev {wire}"))?;
     ip(&format!("link set {wire} up"))?;
     ready(&net)
@@ -47,7 +51,14 @@ pub(super) fn node(place: &Place, node: NodeNumber, all: &[NodeNumber]) -> Resul
     let control = place.network("control");
     let net = place.network(&node.name());
     if namespace(&net)? {
-        join(&control, Some(&net), &node.name())?;
+        join_node(&control, BRIDGE, &net, "eth0", &node.name())?;
+        join_node(
+            &control,
+            SECOND_BRIDGE,
+            &net,
+            "eth1",
+            &format!("{}l", node.name()),
+        )?;
         inside(
             &net,
             &[
@@ -55,6 +66,10 @@ pub(super) fn node(place: &Place, node: NodeNumber, all: &[NodeNumber]) -> Resul
                 &format!("ip address add {}/{PREFIX} dev eth0", node.address()),
                 "ip link set eth0 up",
                 &format!("ip route add default via {CONTROL_PLANE}"),
+                &format!("ip link add {SECOND_BRIDGE} type bridge"),
+                &format!("ip link set eth1 master {SECOND_BRIDGE}"),
+                &format!("ip link set {SECOND_BRIDGE} up"),
+                "ip link set eth1 up",
             ],
         )?;
         forward(&net)?;
@@ -107,32 +122,35 @@ fn ready(net: &Path) -> Result<()> {
     fs::write(net.with_extension("ready"), "").context("note that a namespace is whole")
 }
 
-/// A pair of interfaces: one on the bridge, the other `eth0` of a node or, without one, the host's.
-fn join(control: &Path, node: Option<&Path>, name: &str) -> Result<()> {
-    let wire = |end: &str| format!("{MARK}{end}");
-    let (near, far) = match node {
-        Some(_) => (wire(&format!("-{name}")), wire(&format!("-{name}b"))),
-        None => (name.to_owned(), wire("1")),
-    };
+/// A pair of interfaces: one on the bridge, the other the host's.
+fn join_host(control: &Path, name: &str) -> Result<()> {
+    pair(control, BRIDGE, name, &format!("{MARK}1"))
+}
+
+/// A pair of interfaces: one on a bridge of the control plane's namespace, the other in the node's under this name.
+fn join_node(control: &Path, bridge: &str, node: &Path, interface: &str, wire: &str) -> Result<()> {
+    let near = format!("{MARK}-{wire}");
+    pair(control, bridge, &near, &format!("{near}b"))?;
+    give(&near, node)?;
+    inside(node, &[&format!("ip link set {near} name {interface}")])
+}
+
+/// Makes both ends, and puts the far one on the bridge.
+fn pair(control: &Path, bridge: &str, near: &str, far: &str) -> Result<()> {
     // A half of it that an earlier attempt left would be in the way.
-    let leftover = Path::new("/sys/class/net").join(&near);
+    let leftover = Path::new("/sys/class/net").join(near);
     if leftover.exists() {
         ip(&format!("link delete {near}"))?;
     }
     ip(&format!("link add {near} type veth peer name {far}"))?;
-    give(&far, control)?;
+    give(far, control)?;
     inside(
         control,
         &[
-            &format!("ip link set {far} master {BRIDGE}"),
+            &format!("ip link set {far} master {bridge}"),
             &format!("ip link set {far} up"),
         ],
-    )?;
-    if let Some(node) = node {
-        give(&near, node)?;
-        inside(node, &[&format!("ip link set {near} name eth0")])?;
-    }
-    Ok(())
+    )
 }
 
 fn give(interface: &str, net: &Path) -> Result<()> {

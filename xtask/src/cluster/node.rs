@@ -154,6 +154,10 @@ fn configure(place: &Place, node: NodeNumber) -> Result<()> {
         &format!("server = \"http://{UNREACHABLE_REGISTRY}\"\n"),
     )?;
     write("cni/10-bridge.conflist", &pretty(&cni(node))?)?;
+    // containerd takes the first by name.
+    if place.has_multus() {
+        write("cni/00-multus.conf", &pretty(&multus(place, node))?)?;
+    }
     write("kubelet.yaml", &pretty(&kubelet(place, node, &home))?)?;
     write("proxy.yaml", &pretty(&proxy(place, node))?)
 }
@@ -211,6 +215,26 @@ fn cni(node: NodeNumber) -> Value {
             },
             {"type": "portmap", "capabilities": {"portMappings": true}, "backend": "nftables"},
         ],
+    })
+}
+
+/// Joins pods to the pod network, and to those that their annotations name.
+fn multus(place: &Place, node: NodeNumber) -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "pods-and-others",
+        "type": "multus",
+        "kubeconfig": place.kubeconfig("multus"),
+        "binDir": place.at("bin"),
+        "cniDir": "/var/lib/cni/multus",
+        "logFile": "/var/log/multus.log",
+        "logLevel": "error",
+        "logToStderr": false,
+        // Definitions in `default` are for everybody, as Ferrovirt has it on a single host.
+        "namespaceIsolation": true,
+        "globalNamespaces": "default",
+        "capabilities": {"portMappings": true},
+        "delegates": [cni(node)],
     })
 }
 

@@ -18,6 +18,7 @@ use super::{
 
 const PATIENCE: Duration = Duration::from_mins(2);
 const PAUSE: Duration = Duration::from_millis(50);
+const MULTUS: &str = include_str!("../../cluster/multus.yaml");
 const COREDNS: &str = include_str!("../../cluster/coredns.yaml");
 
 /// A client of the cluster's administrator.
@@ -38,6 +39,7 @@ pub(super) async fn wait_for_api(client: &Client) -> Result<()> {
 
 /// Everything that a cluster is expected to bring along.
 pub(super) async fn install(client: &Client) -> Result<()> {
+    apply(client, MULTUS).await?;
     apply(client, COREDNS).await?;
     apply(client, storage::CLASSES).await
 }

@@ -109,6 +109,11 @@ impl Place {
         self.at("bin").join(program)
     }
 
+    /// Whether pods can join other networks than the pod network.
+    pub(super) fn has_multus(&self) -> bool {
+        self.bin("multus").exists()
+    }
+
     pub(super) fn node(&self, node: NodeNumber) -> PathBuf {
         self.at("nodes").join(node.name())
     }

@@ -11,6 +11,7 @@ mod component_replicas;
 mod draining;
 mod images;
 mod migration;
+mod networks;
 mod policies;
 mod rights;
 mod services;

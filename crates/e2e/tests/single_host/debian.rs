@@ -1,4 +1,6 @@
-//! A Debian guest, as users have it: SSH, cloud-init, the guest agent, credentials, shared directories, metrics
+//! A Debian guest, as users have it: SSH, cloud-init, the guest agent, credentials, shared directories, metrics, vsock
+
+mod vsock;
 
 use std::{
     fs, net::Ipv6Addr, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Arc, time::Duration,
@@ -18,12 +20,16 @@ use crate::{TestNamespace, memory_dump::files_of, transcripts::debian::checks_tr
 
 /// Guests of other tests boot at the same time.
 const BOOT: Duration = Duration::from_mins(8);
-const GATES: [&str; 4] = [
+const GATES: [&str; 6] = [
     "EnableVirtioFsStorageVolumes",
     "DownwardMetrics",
     "Template",
     "ObjectGraph",
+    "VSOCK",
+    "ExperimentalIgnitionSupport",
 ];
+/// Nothing in this guest follows it; it is there to be read.
+const IGNITION: &str = r#"{"ignition": {"version": "3.4.0"}}"#;
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/vm-debian.yaml");
 
 /// The test's namespace, and files on this computer.
@@ -88,7 +94,7 @@ impl Desk {
     }
 
     /// Runs a command as the user with all rights.
-    async fn shell(&self, command: &str) -> String {
+    pub(crate) async fn shell(&self, command: &str) -> String {
         self.ssh("debian", "first", command)
             .await
             .success()
@@ -96,7 +102,7 @@ impl Desk {
             .to_owned()
     }
 
-    async fn copy(&self, from: &str, to: &str) {
+    pub(crate) async fn copy(&self, from: &str, to: &str) {
         self.client("first", &["scp", from, to]).await.success();
     }
 
@@ -107,8 +113,8 @@ impl Desk {
     }
 }
 
-/// The VM of the example with credentials, shared directories and metrics added.
-async fn vm(test: &TestNamespace) -> Value {
+/// The VM of the example with credentials, shared directories, metrics and an Ignition configuration added.
+async fn vm(test: &TestNamespace, has_vsock: bool) -> Value {
     let read = [
         "create",
         "--dry-run=client",
@@ -118,7 +124,9 @@ async fn vm(test: &TestNamespace) -> Value {
     ];
     let text = test.kubectl(&read).await.success();
     let mut vm: Value = serde_json::from_str(&text).expect("the example is an object");
-    let spec = &mut vm["spec"]["template"]["spec"];
+    let template = &mut vm["spec"]["template"];
+    template["metadata"]["annotations"] = json!({"kubevirt.io/ignitiondata": IGNITION});
+    let spec = &mut template["spec"];
     let source = |name: &str| json!({"secret": {"secretName": name}});
     let agent = |agent: Value| json!({"qemuGuestAgent": agent});
     for (list, more) in [
@@ -152,6 +160,9 @@ async fn vm(test: &TestNamespace) -> Value {
     let devices = &mut spec["domain"]["devices"];
     devices["downwardMetrics"] = json!({});
     devices["clientPassthrough"] = json!({});
+    if has_vsock {
+        devices["autoattachVSOCK"] = json!(true);
+    }
     devices["filesystems"] = json!([
         {"name": "settings", "virtiofs": {}}, {"name": "files", "virtiofs": {}},
     ]);
@@ -159,8 +170,8 @@ async fn vm(test: &TestNamespace) -> Value {
 }
 
 /// Starts the VM. The webhook observes the gates with a delay.
-async fn start(test: &TestNamespace) {
-    let vm = vm(test).await.to_string();
+async fn start(test: &TestNamespace, has_vsock: bool) {
+    let vm = vm(test, has_vsock).await.to_string();
     let until = Instant::now() + DEADLINE;
     loop {
         let apply = ["apply", "--filename=-"];
@@ -195,7 +206,8 @@ async fn debian_guest_has_all_that_users_log_in_for() {
     test.kubectl(&map).await.success();
     test.apply_object(&claim("files", "Filesystem")).await;
     let began = Instant::now();
-    start(test).await;
+    let has_vsock = vsock::is_on_host();
+    start(test, has_vsock).await;
     let connected = |vmi: &Value| holds(vmi, "AgentConnected");
     wait_for_within(BOOT, &test.vmis(), "debian", "agent connected", connected).await;
     println!("agent connected after {:?}", began.elapsed());
@@ -209,6 +221,10 @@ async fn debian_guest_has_all_that_users_log_in_for() {
     checks_agent(&desk).await;
     checks_shared_directories(&desk).await;
     checks_metrics(&desk).await;
+    checks_ignition(&desk).await;
+    if has_vsock {
+        vsock::checks_vsock(&desk).await;
+    }
     checks_probes(&desk).await;
     checks_credentials(&desk).await;
     Box::pin(checks_transcripts(&desk)).await;
@@ -325,6 +341,13 @@ async fn checks_metrics(desk: &Desk) {
         assert!(page.contains("<name>HostName</name>"), "{page}");
         assert!(page.contains("<name>TotalCPUTime</name>"), "{page}");
     }
+}
+
+/// The Ignition configuration, where its program looks for it in the guest.
+async fn checks_ignition(desk: &Desk) {
+    let file = "/sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw";
+    let read = format!("sudo modprobe qemu_fw_cfg && sudo cat {file}");
+    assert_eq!(desk.shell(&read).await, IGNITION);
 }
 
 /// The probes of the pod, asked by hand: an agent that answers, and a command that succeeds or fails.

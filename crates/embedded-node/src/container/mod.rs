@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use image_store::Image;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use pod_supervisor::model::{
-    Access, ContainerSpec, MessageSource, Resources, RestartPolicy, Stdin,
+    Access, ContainerSpec, MessageSource, Resources, RestartPolicy, Stdin, Terminal,
 };
 use reasons::Reason;
 
@@ -137,6 +137,10 @@ pub(crate) fn render(parts: &Parts<'_>) -> Result<ContainerSpec, Failure> {
             (Some(true), Some(true)) => Stdin::Once,
             (Some(true), _) => Stdin::Open,
             _ => Stdin::None,
+        },
+        terminal: match container.tty {
+            Some(true) => Terminal::Own,
+            _ => Terminal::None,
         },
     })
 }

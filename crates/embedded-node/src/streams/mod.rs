@@ -4,12 +4,13 @@
 //! Clients with plain SPDY only (`kubectl` before 1.31) are refused.
 //!
 //! [`protocol`] frames messages, [`session`] serves an accepted connection, [`attached`] is the standard
-//! input of a container, [`exit_status`] renders the end.
+//! input of a container, [`terminal`] its terminal, [`exit_status`] renders the end.
 
 mod attached;
 mod exit_status;
 mod protocol;
 mod session;
+mod terminal;
 
 use std::sync::Arc;
 
@@ -84,7 +85,7 @@ pub(crate) async fn exec(
     }
 }
 
-/// `/attach/…?input=1&output=1&error=1`: the standard input of the container and its future output.
+/// `/attach/…?input=1&output=1&error=1`: the standard input of the container and its future output, or its terminal.
 pub(crate) async fn attach(
     State(shared): State<Arc<Shared>>,
     Path(path): Path<ContainerPath>,
@@ -97,6 +98,9 @@ pub(crate) async fn attach(
         Err(refusal) => return *refusal,
     };
     let dir = shared.pod_dir(&found.pod_uid);
+    if found.terminal == Terminal::Own {
+        return attach_to_terminal(&dir, &found, &pairs, (&headers, upgrade)).await;
+    }
     let input = if is_on(&pairs, "input") {
         match attached::open(&shared, &dir, (&found.name, found.attempt)) {
             Ok(input) => Some(input),
@@ -124,6 +128,39 @@ pub(crate) async fn attach(
     }
 }
 
+async fn attach_to_terminal(
+    dir: &std::path::Path,
+    found: &RunningContainer,
+    pairs: &[(String, String)],
+    (headers, upgrade): (&HeaderMap, Upgrade),
+) -> Response {
+    let input = match (is_on(pairs, "input"), found.input) {
+        (true, Flow::Closed) => {
+            let message = format!(
+                "container {:?} has no standard input to attach to: set `stdin: true`",
+                found.name
+            );
+            return refuse(StatusCode::BAD_REQUEST, &message);
+        }
+        (true, Flow::Open) => Flow::Open,
+        (false, _) => Flow::Closed,
+    };
+    let Accepted { upgrade, protocol } = match accept(headers, upgrade) {
+        Ok(accepted) => accepted,
+        Err(refusal) => return *refusal,
+    };
+    match terminal::connect(dir, (&found.name, found.attempt)).await {
+        Ok(connection) => upgrade.on_upgrade(async move |socket| {
+            let session = session::attach_to_terminal(socket, (connection, input), protocol);
+            panics::confined(session).await.ok();
+        }),
+        Err(error) => {
+            let message = format!("the terminal of container {:?}: {error}", found.name);
+            refuse(StatusCode::INTERNAL_SERVER_ERROR, &message)
+        }
+    }
+}
+
 pub(crate) fn refuse(code: StatusCode, message: &str) -> Response {
     (code, message.to_owned()).into_response()
 }
@@ -141,6 +178,9 @@ struct RunningContainer {
     pod_uid: String,
     name: String,
     attempt: u32,
+    terminal: Terminal,
+    /// Whether it has a standard input.
+    input: Flow,
 }
 
 /// Finds the running container of a request path.
@@ -161,9 +201,23 @@ fn find_running(shared: &Shared, path: ContainerPath) -> Result<RunningContainer
     let running = containers
         .into_iter()
         .find(|one| one.name == container && matches!(one.state, Run::Running { .. }));
+    let spec = pod.spec.iter().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        spec.containers.iter().chain(init)
+    });
+    let mut specs = spec.filter(|one| one.name == container);
+    let spec = specs.next();
     match running {
         Some(running) => Ok(RunningContainer {
             pod_uid: uid,
+            terminal: match spec.and_then(|spec| spec.tty) {
+                Some(true) => Terminal::Own,
+                _ => Terminal::None,
+            },
+            input: match spec.and_then(|spec| spec.stdin) {
+                Some(true) => Flow::Open,
+                _ => Flow::Closed,
+            },
             name: container,
             attempt: running.attempt,
         }),

@@ -5,17 +5,19 @@ use std::{io, sync::Arc, time::Duration};
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, close_code};
 use bytes::Bytes;
 use futures::{SinkExt as _, Stream, StreamExt as _, stream};
+use pod_supervisor::terminal::size_frame;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::{io::AsyncWriteExt as _, sync::mpsc};
+use tokio::{io::AsyncWriteExt as _, net::UnixStream, sync::mpsc};
 use tokio_util::io::ReaderStream;
 
 use super::{
     ERROR, STDERR, STDOUT,
     exit_status::{exit_status, success},
     protocol::Protocol,
+    terminal,
 };
-use crate::exec::{self, Exec};
+use crate::exec::{self, Exec, Flow};
 
 const STDIN: u8 = 0;
 const RESIZE: u8 = 4;
@@ -135,6 +137,53 @@ pub(super) async fn attach(
                 None => break,
             },
             () = &mut inbound => return,
+        }
+    }
+    finish(&mut sink, protocol, &success()).await;
+}
+
+/// Connects the client to the terminal of a container until either is gone.
+pub(super) async fn attach_to_terminal(
+    socket: WebSocket,
+    (connection, input): (UnixStream, Flow),
+    protocol: Protocol,
+) {
+    let (mut sink, mut source) = socket.split();
+    let early = wait_for_streams(&mut sink, &mut source).await;
+    let source = stream::iter(early).chain(source);
+    if sink.send(protocol.message(STDOUT, &[])).await.is_err() {
+        return;
+    }
+    let (read, mut write) = connection.into_split();
+    let mut output = ReaderStream::new(read);
+    let mut messages = std::pin::pin!(protocol.parsed(source));
+    loop {
+        tokio::select! {
+            chunk = output.next() => match chunk {
+                Some(Ok(chunk)) => {
+                    if sink.send(protocol.message(STDOUT, &chunk)).await.is_err() {
+                        return;
+                    }
+                }
+                Some(Err(_)) | None => break,
+            },
+            message = messages.next() => {
+                let sent = match message {
+                    Some((STDIN, bytes)) if input == Flow::Open => {
+                        terminal::send_input(&mut write, &bytes).await
+                    }
+                    Some((RESIZE, text)) => match serde_json::from_slice::<Size>(&text) {
+                        Ok(size) => write.write_all(&size_frame(size.width, size.height)).await,
+                        Err(_) => Ok(()),
+                    },
+                    Some(_) => Ok(()),
+                    None => return,
+                };
+                // What the program has written is still to be read.
+                if let Err(error) = sent {
+                    tracing::debug!(%error, "the terminal takes no input");
+                }
+            }
         }
     }
     finish(&mut sink, protocol, &success()).await;

@@ -419,3 +419,40 @@ fn attached_client_writes_to_standard_input() {
         }
     }
 }
+
+#[test]
+fn attached_client_uses_the_terminal_of_the_container() {
+    let env = Environment::new("terminal");
+    let script =
+        "tty; while printf '$ ' && read line; do [ $line = bye ] && exit 0; stty size; done";
+    env.create(
+        "shell",
+        json!({
+            "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "main", "image": "busybox:1", "command": ["sh", "-c", script],
+                "stdin": true, "stdinOnce": true, "tty": true,
+            }],
+        }),
+    );
+    env.wait_phase("shell", "Running");
+    let path = "/attach/default/shell/main?input=1&output=1&tty=1";
+    let mut socket = env.dial(path, "v5.channel.k8s.io").unwrap();
+    // The prompt has no end of a line.
+    env.send(&mut socket, 4, r#"{"Width":91,"Height":17}"#);
+    env.send(&mut socket, 0, "a\n");
+    env.receive(&mut socket, |output| output.stdout.ends_with("17 91\r\n$ "));
+    // The terminal stays when a client leaves.
+    drop(socket);
+    let mut again = env.dial(path, "v5.channel.k8s.io").unwrap();
+    env.send(&mut again, 0, "b\n");
+    env.receive(&mut again, |output| output.stdout.ends_with("17 91\r\n$ "));
+    env.send(&mut again, 0, "bye\n");
+    let output = env.receive(&mut again, |_| false);
+    assert_eq!(output.status["status"], "Success");
+    env.wait_phase("shell", "Succeeded");
+    let log = env.log("/containerLogs/default/shell/main").1;
+    assert!(log.starts_with("/dev/pts/0\r\n"), "{log:?}");
+    assert_eq!(log.matches("17 91\r\n").count(), 2, "{log:?}");
+    assert!(log.ends_with("$ bye\r\n"), "{log:?}");
+}

@@ -33,7 +33,6 @@ pub const FIELDS: &[UnsupportedField] = &[
 /// Fields that change nothing in this version, although the guest runs; each with the reason.
 #[rustfmt::skip]
 pub const WITHOUT_EFFECT: &[UnsupportedField] = &[
-    present("domain.devices.disks[*].tag", "tags of disks", NO_TAGS),
     enabled("domain.devices.disks[*].changedBlockTracking", "a layer that records changes", TRACKER),
     enabled("domain.features.apic.endOfInterrupt", "end of interrupts", "libvirt decides; leave it out"),
     present("domain.launchSecurity.sev.attestation", "attestation by a client", "let the guest attest itself"),
@@ -41,7 +40,6 @@ pub const WITHOUT_EFFECT: &[UnsupportedField] = &[
 
 const TRACKER: &str =
     "a VirtualMachineBackupTracker has the changes of all disks recorded; leave it out";
-const NO_TAGS: &str = "the guest's metadata has tags of interfaces, GPUs and host devices only";
 pub(super) const ARCHITECTURE: &str = "use amd64, arm64 or s390x";
 pub(super) const LEAVE_OUT: &str = "leave it out";
 pub(super) const BINDING: &str = "use masquerade: {}, bridge: {} or passtBinding: {}";

@@ -1,7 +1,7 @@
 //! One container through all its attempts: start, run, end, back off, restart.
 //!
 //! The supervisor's loop calls in here when a descriptor is ready or a deadline has passed; nothing
-//! here blocks.
+//! here blocks, except for a moment at the end of a container with a terminal.
 
 mod adopt;
 mod end;
@@ -22,7 +22,7 @@ use self::output::Output;
 use crate::{
     exit::Exit,
     layout,
-    model::{ContainerSpec, MessageSource, RestartPolicy, Sandbox, Stdin, User},
+    model::{ContainerSpec, MessageSource, RestartPolicy, Sandbox, Stdin, Terminal, User},
     report::report,
     status::{ContainerStatus, Process, State},
 };
@@ -41,6 +41,7 @@ pub(crate) struct Container {
     message_source: MessageSource,
     user: User,
     stdin: Stdin,
+    terminal: Terminal,
     /// Keeps the standard input open until its first writer has ended.
     stdin_holder: Option<File>,
     output: Option<Output>,
@@ -90,6 +91,7 @@ impl Container {
             message_source: spec.termination_message,
             user: spec.user.clone(),
             stdin: spec.stdin,
+            terminal: spec.terminal,
             stdin_holder: None,
             output: None,
         }

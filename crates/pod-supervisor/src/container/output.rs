@@ -8,13 +8,19 @@ use std::{
 };
 
 use error_chain::error_chain;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Container;
 use crate::{
-    layout,
+    clock, layout,
     log::{LogFile, Splitter, Stream},
+    model::Terminal,
     report::report,
+    status::State,
 };
+
+/// How long the process that keeps a terminal may take for the rest of the output; it usually takes milliseconds.
+const LAST_OUTPUT_MS: i64 = 1000;
 
 #[derive(Debug)]
 pub(super) struct Output {
@@ -60,6 +66,13 @@ impl Container {
         let Some(mut output) = self.output.take() else {
             return;
         };
+        let has_run = matches!(self.status.state, State::Running { .. });
+        if self.terminal == Terminal::Own
+            && has_run
+            && let Err(error) = output.wait_for_last()
+        {
+            self.set_log_error(&error);
+        }
         for pipe in [&mut output.stdout, &mut output.stderr] {
             let mut lines = Vec::new();
             while pipe.read_some(&mut lines) {}
@@ -105,6 +118,34 @@ impl Pipe {
 }
 
 impl Output {
+    /// Reads until the process that keeps the terminal has ended.
+    fn wait_for_last(&mut self) -> io::Result<()> {
+        let until = clock::steady_ms() + LAST_OUTPUT_MS;
+        loop {
+            let left = until - clock::steady_ms();
+            if left <= 0 {
+                return Ok(());
+            }
+            let left = Timespec {
+                tv_sec: left / 1000,
+                tv_nsec: left % 1000 * 1_000_000,
+            };
+            let mut ready = [PollFd::new(&self.stdout.file, PollFlags::IN)];
+            match poll(&mut ready, Some(&left)) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            let [ready] = ready.map(|one| one.revents());
+            let mut lines = Vec::new();
+            while self.stdout.read_some(&mut lines) {}
+            self.log.append(&lines)?;
+            if ready.contains(PollFlags::HUP) {
+                return Ok(());
+            }
+        }
+    }
+
     pub(super) fn open(name: &str, attempt: u32) -> io::Result<Self> {
         let dir = layout::attempt_dir(name, attempt);
         Ok(Self {

@@ -157,6 +157,7 @@ impl Pod {
             oom_score: 700,
             termination_message: pod_supervisor::model::MessageSource::File,
             stdin: pod_supervisor::model::Stdin::None,
+            terminal: pod_supervisor::model::Terminal::None,
             termination_message_path: "/dev/termination-log".into(),
             restart: RestartPolicy::Never,
         }
@@ -537,4 +538,40 @@ fn shutdown_kills_container_that_ignores_sigterm() {
     pod.client().shut_down(Duration::from_millis(50)).unwrap();
     let status = pod_supervisor::status::read(pod.path()).unwrap().unwrap();
     assert_eq!(termination(&status.containers[0]).signal, Some(9));
+}
+
+#[test]
+fn terminal_outlives_the_supervisor() {
+    let mut pod = Pod::new("terminal");
+    let script =
+        "echo first; while ! ls /tmp/go 2>/dev/null; do sleep 0.01; done; echo last; exit 4";
+    let mut container = pod.container(script);
+    container.terminal = pod_supervisor::model::Terminal::Own;
+    pod.start(container);
+    let process = pod.wait_for_running();
+    assert_eq!(pod.log(0, 1), ["stdout F first\r"]);
+    pod.kill_supervisor();
+    pod.supervise();
+    assert_eq!(pod.wait_for_running(), process);
+    fs::write(format!("/proc/{process}/root/tmp/go"), "").unwrap();
+    let status = pod.wait_for_end();
+    // Only since Linux 6.15 is the exit code available to a process that is not the parent.
+    let code = termination(&status).exit_code;
+    assert!(matches!(code, 4 | 255), "{code}");
+    let log = pod.log(0, 0);
+    assert_eq!(
+        log,
+        ["stdout F first\r", "stdout F /tmp/go\r", "stdout F last\r"]
+    );
+}
+
+#[test]
+fn last_output_of_a_terminal_is_in_the_log() {
+    let pod = Pod::new("prints");
+    let mut container =
+        pod.container("dd if=/dev/zero bs=1000 count=50 2>/dev/null; echo; echo -n end");
+    container.terminal = pod_supervisor::model::Terminal::Own;
+    let (status, log) = pod.run_to_end(container);
+    assert_eq!(termination(&status).exit_code, 0);
+    assert_eq!(log.last().map(String::as_str), Some("stdout F end"));
 }

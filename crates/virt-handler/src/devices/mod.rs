@@ -12,6 +12,7 @@ mod directory_watch;
 mod health;
 mod host_device;
 mod mediated;
+mod numa;
 mod permitted;
 mod plugin;
 mod sysfs;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use host_device::HostDevice;
 pub use mediated::MediatedDevices;
+pub(crate) use numa::{SYS, numa_cells};
 pub use permitted::{DeviceFiles, PermittedDevices};
 
 /// The devices to offer, and where.

@@ -1,6 +1,6 @@
 //! The launcher's preparation steps for each volume and for the Ignition configuration: pure.
 
-use domain_xml::{TaggedDevice, TaggedKind};
+use domain_xml::{TaggedBus, TaggedDevice, TaggedKind};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::{quantity::Amount, volumes::ContainerDiskSource};
 use launcher_channel::{Backing, DiskAccess, Prepare};
@@ -8,7 +8,7 @@ use model::{
     Claim, CloudInitFormat, FILES_LABEL, Guest, HostDisk, HostFileCreation, Propagation, SeedPart,
     Volume, VolumeSource, paths,
 };
-use seed::{CloudInit, CloudInitError, Data, Device, DeviceKind, Flavour};
+use seed::{CloudInit, CloudInitError, Data, Device, DeviceBus, DeviceKind, Flavour};
 
 use super::Claims;
 
@@ -221,9 +221,17 @@ fn device(device: &TaggedDevice) -> Device {
         kind: match device.kind {
             TaggedKind::Interface => DeviceKind::Interface,
             TaggedKind::HostDevice => DeviceKind::HostDevice,
+            TaggedKind::Disk => DeviceKind::Disk,
+        },
+        bus: match device.bus {
+            TaggedBus::Pci => DeviceBus::Pci,
+            TaggedBus::Scsi => DeviceBus::Scsi,
         },
         address: device.address.clone(),
         mac: device.mac.clone(),
+        serial: device.serial.clone(),
+        numa_cell: device.near.cell,
+        near_cpus: device.near.cpus.clone(),
         tag: device.tag.clone(),
     }
 }
@@ -244,8 +252,11 @@ mod tests {
     fn tagged() -> TaggedDevice {
         TaggedDevice {
             kind: TaggedKind::Interface,
+            bus: TaggedBus::Pci,
             address: "0000:01:00.0".to_owned(),
             mac: None,
+            serial: None,
+            near: domain_xml::Near::default(),
             tag: "red".to_owned(),
         }
     }

@@ -162,6 +162,7 @@ fn facts(vmi: &VirtualMachineInstance, guest: &Guest) -> Facts {
             .collect(),
         allocated: AllocatedDevices::of(variables).expect("addresses"),
         virtual_functions: virtual_functions(vmi),
+        device_cells: [].into(),
         smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: 10,
         free_page_reporting: true,

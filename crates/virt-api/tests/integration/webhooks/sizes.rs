@@ -343,3 +343,30 @@ async fn presets_are_merged_into_matching_vmis() {
     assert_ne!(made.data["spec"]["domain"]["cpu"]["cores"], 2);
     environment.end().await;
 }
+
+#[tokio::test]
+async fn vmis_get_the_default_resources_of_their_namespace() {
+    let environment = Environment::new().await;
+    let spec = json!({"limits": [{
+        "type": "Container",
+        "default": {"memory": "2Gi", "cpu": "4"}, "defaultRequest": {"cpu": "500m"},
+    }]});
+    let range = object("v1", "LimitRange", "defaults", spec);
+    environment.create(&range).await.unwrap();
+    let instance = |name: &str, resources: Value| {
+        let mut vmi = object("kubevirt.io/v1", "VirtualMachineInstance", name, guest());
+        vmi["spec"]["domain"]["memory"] = json!({"guest": "1Gi"});
+        vmi["spec"]["domain"]["resources"] = resources;
+        vmi
+    };
+    let plain = instance("plain", json!({}));
+    let made = environment.create(&plain).await.unwrap();
+    let resources = &made.data["spec"]["domain"]["resources"];
+    assert_eq!(resources["limits"], json!({"memory": "2Gi", "cpu": "4"}));
+    assert_eq!(resources["requests"]["cpu"], "500m");
+    let own = instance("own", json!({"limits": {"cpu": "1"}}));
+    let made = environment.create(&own).await.unwrap();
+    let resources = &made.data["spec"]["domain"]["resources"];
+    assert_eq!(resources["limits"], json!({"memory": "2Gi", "cpu": "1"}));
+    environment.end().await;
+}
