@@ -92,9 +92,12 @@ enum Output {
 pub(crate) fn vm(printer: &Printer, options: &Options) -> Result<()> {
     let promises = promises::read(Part::Vm)?;
     let images = host::images()?;
-    let report = runtime()?.block_on(host::on_host(printer, &options.host, &images, async |host| {
-        Box::pin(session::measure(printer, options, host)).await
-    }))?;
+    let report = runtime()?.block_on(host::on_host(
+        printer,
+        &options.host,
+        &images,
+        async |host| Box::pin(session::measure(printer, options, host)).await,
+    ))?;
     show(printer, &report, &promises, options.output)?;
     hold(&report, &promises, options.enforce)
 }

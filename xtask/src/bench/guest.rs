@@ -25,7 +25,7 @@ use super::{
     runtime, show,
 };
 use crate::printer::Printer;
-pub(super) use staged::{DATA_IMAGE, staged};
+pub(super) use staged::{random_file, staged};
 
 /// Memory of the guests.
 const MIB: u64 = 256;

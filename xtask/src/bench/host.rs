@@ -5,6 +5,7 @@
 use std::{
     cell::Cell,
     fs,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -55,6 +56,8 @@ pub(super) struct Host {
     pub(super) state: PathBuf,
     /// Files here may be disks of guests.
     pub(super) host_disks: PathBuf,
+    /// The address of this machine for its pods: the first one of theirs.
+    pub(super) gateway: Ipv4Addr,
     /// How guests run here, as printed by `up`.
     pub(super) guests: String,
     down: Cell<bool>,
@@ -102,6 +105,7 @@ impl Host {
             images: images.to_owned(),
             state,
             host_disks,
+            gateway: gateway(&options.pod_cidr)?,
             guests: String::new(),
             down: Cell::new(false),
         };
@@ -144,6 +148,11 @@ impl Host {
         text.trim()
             .parse()
             .context("understand who holds the state directory")
+    }
+
+    /// The directory of a volume's files.
+    pub(super) fn files_of(&self, volume: &str) -> PathBuf {
+        self.state.join("node/volumes").join(volume).join("data")
     }
 
     fn end_of_log(&self) -> String {
@@ -192,6 +201,13 @@ impl Drop for Host {
     }
 }
 
+fn gateway(pod_cidr: &str) -> Result<Ipv4Addr> {
+    let wrong = || format!("{pod_cidr} does not begin with an IPv4 network");
+    let (network, _) = pod_cidr.split_once('/').with_context(wrong)?;
+    let network: Ipv4Addr = network.parse().with_context(wrong)?;
+    Ok(Ipv4Addr::from_bits(network.to_bits().saturating_add(1)))
+}
+
 fn build(printer: &Printer) -> Result<PathBuf> {
     printer.line("building the programs (profile release)");
     let mut build = Command::new(cargo());
@@ -214,4 +230,21 @@ pub(super) fn images() -> Result<PathBuf> {
         );
     }
     Ok(images)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gateway_is_the_first_address_of_pods() {
+        for (cidr, expected) in [
+            ("10.254.253.0/24", Some([10, 254, 253, 1])),
+            ("10.244.0.0/24,fd00::/64", Some([10, 244, 0, 1])),
+            ("fd00::/64", None),
+            ("10.0.0.0", None),
+        ] {
+            assert_eq!(gateway(cidr).ok(), expected.map(Ipv4Addr::from), "{cidr}");
+        }
+    }
 }

@@ -14,8 +14,8 @@ use super::{
         objects::{Guest, Objects, VM, claim, on_claim},
         shell::Shell,
     },
-    DATA_IMAGE, GuestOptions, MIB, Pair, same_qemu,
-    staged::random_file,
+    GuestOptions, MIB, Pair, same_qemu,
+    staged::{DATA_IMAGE, random_file},
 };
 use crate::printer::Printer;
 

@@ -13,7 +13,7 @@ use image_store::{Compression, Content, Entry, ImageConfig, LayoutWriter, Owner}
 use super::super::{host, load::Load, objects::LOAD_IMAGE};
 use crate::cache::EPOCH;
 
-pub(in crate::bench) const DATA_IMAGE: &str = "ferrovirt/bench-data:devel";
+pub(super) const DATA_IMAGE: &str = "ferrovirt/bench-data:devel";
 const QEMU: Owner = Owner { uid: 107, gid: 107 };
 
 /// The directory, which ends with the load's.
