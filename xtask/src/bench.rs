@@ -1,7 +1,8 @@
 //! `xtask bench`: measures what SPECIFICATION.md promises.
 //!
 //! `vm` does so on a single host brought up for it, `cluster` on the test cluster, `api` beside a
-//! kube-apiserver, `guest`, `migration` and `storage` beside QEMU by hand, `overload` our API server while a user asks too much, `admission`, `controller` and `streams` in processes of their own:
+//! kube-apiserver, `overload` our API server while a user asks too much, `guest`, `migration` and `storage` beside
+//! QEMU by hand, `admission`, `controller` and `streams` in processes of their own:
 //!
 //! - `host` builds the programs, brings the host up and always takes it down;
 //! - `sightings` notes every change of pods and VMIs with the time at which this client saw it;
