@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
 };
 
@@ -104,7 +104,13 @@ impl Qemu {
 
     /// A file of its pod.
     pub(super) fn inside(&self, path: &str) -> PathBuf {
-        Path::new(&format!("/proc/{}/root", self.pid)).join(path.trim_start_matches('/'))
+        let root = PathBuf::from(format!("/proc/{}/root", self.pid));
+        let path = path.trim_start_matches('/');
+        // A symbolic link with an absolute target would lead out of the pod.
+        match path.strip_prefix("var/run/") {
+            Some(rest) if root.join("var/run").is_symlink() => root.join("run").join(rest),
+            _ => root.join(path),
+        }
     }
 
     pub(super) fn console(&self, vmi_uid: &str) -> PathBuf {
