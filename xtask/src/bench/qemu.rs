@@ -1,10 +1,6 @@
 //! The QEMU processes of our guests, found by the guest's name, and what their command lines say.
 
-use std::{
-    fs,
-    path::PathBuf,
-    process::Command,
-};
+use std::{fs, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 
