@@ -1,13 +1,18 @@
 //! `xtask bench`: measures what SPECIFICATION.md promises.
 //!
 //! `vm` does so on a single host brought up for it, `cluster` on the test cluster, `api` beside a
-//! kube-apiserver, `overload` our API server while a user asks too much, `admission`, `controller` and `streams` in processes of their own:
+//! kube-apiserver, `overload` our API server while a user asks too much, `guest`, `migration` and `storage` beside
+//! QEMU by hand, `admission`, `controller` and `streams` in processes of their own:
 //!
 //! - `host` builds the programs, brings the host up and always takes it down;
 //! - `sightings` notes every change of pods and VMIs with the time at which this client saw it;
 //! - `turns` starts VMs and empty pods in turns and compares them;
 //! - `starts`, `writes`, `memory`, `latency`, `greeting`, `sizes` measure one thing each;
 //! - `admission`, `controller` and `streams` run those benches and read their lines;
+//! - `guest` compares disks and networks of guests, and `migration` moves, with QEMU by hand; `storage` measures
+//!   imports, snapshots, copies, backups and hotplug;
+//! - `objects` are what these three create and wait for, `shell` is a guest's console, `load` the program in the
+//!   guest, `qemu` a guest's process, `by_hand` the same without us, `silence` a guest's pauses seen from outside;
 //! - `api` compares our API server with a kube-apiserver;
 //! - `promises` are read from `deploy/promises.tsv`, `report` shows figures beside them.
 //!
@@ -17,29 +22,36 @@
 
 mod admission;
 mod api;
+mod by_hand;
 mod cluster;
 mod controller;
 mod figures;
 mod greeting;
+mod guest;
 mod host;
 mod latency;
+mod load;
 mod memory;
+mod migration;
+mod objects;
 mod promises;
+mod qemu;
 mod report;
 mod requests;
 mod session;
+mod shell;
 mod sightings;
+mod silence;
 mod sizes;
 mod starts;
+mod storage;
 mod streams;
 mod turns;
 mod writes;
 
-use std::path::PathBuf;
-
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
 
 use crate::printer::Printer;
 
@@ -47,9 +59,12 @@ pub(crate) use admission::{AdmissionOptions, admission};
 pub(crate) use api::{ApiOptions, OverloadOptions, api, overload};
 pub(crate) use cluster::{ClusterOptions, cluster};
 pub(crate) use controller::{ControllerOptions, controller};
-use host::Host;
+pub(crate) use guest::{GuestOptions, guest};
+use host::HostOptions;
+pub(crate) use migration::{MigrationOptions, migration};
 use promises::{Part, Promise};
 use report::Report;
+pub(crate) use storage::{StorageOptions, storage};
 pub(crate) use streams::{StreamsOptions, streams};
 
 #[derive(Debug, Args)]
@@ -65,18 +80,8 @@ pub(crate) struct Options {
     /// Starts of ten VMs at once, and of ten empty pods.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     tens: u32,
-    /// Addresses of pods; must not overlap with a network of this machine.
-    #[arg(long, default_value = "10.254.253.0/24", value_name = "CIDR")]
-    pod_cidr: String,
-    /// Take the programs in this directory instead of building them.
-    #[arg(long, value_name = "DIR")]
-    programs: Option<PathBuf>,
-    /// What the host logs, in the syntax of tracing's filters.
-    #[arg(long, value_name = "FILTER")]
-    log: Option<String>,
-    /// Where to leave the host's log.
-    #[arg(long, value_name = "FILE")]
-    keep_log: Option<PathBuf>,
+    #[command(flatten)]
+    host: HostOptions,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -87,14 +92,23 @@ enum Output {
 /// Measures, shows, and fails if asked to hold the promises.
 pub(crate) fn vm(printer: &Printer, options: &Options) -> Result<()> {
     let promises = promises::read(Part::Vm)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let images = host::images()?;
+    let report = runtime()?.block_on(host::on_host(
+        printer,
+        &options.host,
+        &images,
+        async |host| Box::pin(session::measure(printer, options, host)).await,
+    ))?;
+    show(printer, &report, &promises, options.output)?;
+    hold(&report, &promises, options.enforce)
+}
+
+fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .context("start the runtime")?;
-    let report = runtime.block_on(Box::pin(measured(printer, options)))?;
-    show(printer, &report, &promises, options.output)?;
-    hold(&report, &promises, options.enforce)
+        .context("start the runtime")
 }
 
 fn show(
@@ -116,20 +130,4 @@ fn hold(report: &Report, promises: &[Promise], enforce: bool) -> Result<()> {
         bail!("broken promises: {}", broken.join(", "));
     }
     Ok(())
-}
-
-async fn measured(printer: &Printer, options: &Options) -> Result<Report> {
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let host = Host::bring_up(printer, options)?;
-    let outcome = tokio::select! {
-        outcome = Box::pin(session::measure(printer, options, &host)) => outcome,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
-        _ = terminate.recv() => Err(anyhow::anyhow!("terminated")),
-    };
-    if let Some(path) = &options.keep_log {
-        host.copy_log(path)?;
-    }
-    let outcome = outcome.with_context(|| host.end_of_log());
-    host.take_down()?;
-    outcome
 }

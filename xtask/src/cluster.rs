@@ -243,7 +243,8 @@ fn exec(node: &str, command: &[String]) -> Result<ExitCode> {
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-fn load(printer: &Printer, image: &str) -> Result<()> {
+/// Puts an image into the store of every node.
+pub(crate) fn load(printer: &Printer, image: &str) -> Result<()> {
     let place = Place::existing()?;
     let image = images::find(image)?;
     let nodes = place.nodes();

@@ -146,6 +146,12 @@ enum BenchTask {
     Controller(bench::ControllerOptions),
     /// Streams of guests through virt-api beside plain TCP, and the size and start of virtctl.
     Streams(bench::StreamsOptions),
+    /// Disks and networks of guests on a single host, in turns with the same QEMU started by hand.
+    Guest(bench::GuestOptions),
+    /// Moves of a guest, idle and writing, in turns with moves between two QEMUs by hand.
+    Migration(bench::MigrationOptions),
+    /// Imports beside curl and qemu-img; copies, snapshots, backups and hotplug.
+    Storage(bench::StorageOptions),
     /// Our API server beside a kube-apiserver with etcd: latency, writes, lists, watches, memory.
     Api(bench::ApiOptions),
     /// The times of a user of our API server, and its memory, while another asks for far too much.
@@ -197,6 +203,15 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Bench {
             bench: BenchTask::Api(options),
         } => bench::api(&printer, &options),
+        Task::Bench {
+            bench: BenchTask::Guest(options),
+        } => bench::guest(&printer, &options),
+        Task::Bench {
+            bench: BenchTask::Migration(options),
+        } => bench::migration(&printer, &options),
+        Task::Bench {
+            bench: BenchTask::Storage(options),
+        } => bench::storage(&printer, &options),
         Task::Machine { task } => machine::run(&printer, &task),
         Task::Simulate(options) => simulate::run(&options),
         Task::PowerCut(options) => power_cut::run(&options),

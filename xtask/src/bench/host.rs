@@ -5,17 +5,19 @@
 use std::{
     cell::Cell,
     fs,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result};
+use clap::Args;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use tokio::signal::unix::{SignalKind, signal};
 
-use super::Options;
 use crate::{
     printer::Printer,
     workspace::{cargo, metadata, root, run, run_quietly},
@@ -25,33 +27,85 @@ const PACKAGES: [&str; 3] = ["ferrovirt-bin", "pod-supervisor-bin", "virtctl-bin
 /// Lines of the log shown with an error.
 const LAST_LINES: usize = 10;
 
+/// How a host is brought up.
+#[derive(Debug, Args)]
+pub(super) struct HostOptions {
+    /// Addresses of pods; must not overlap with a network of this machine.
+    #[arg(long, default_value = "10.254.253.0/24", value_name = "CIDR")]
+    pod_cidr: String,
+    /// Take the programs in this directory instead of building them.
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+    /// Where to make the host's directory, with everything that it stores; the directory for temporary files
+    /// without it.
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// What the host logs, in the syntax of tracing's filters.
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// Where to leave the host's log.
+    #[arg(long, value_name = "FILE")]
+    keep_log: Option<PathBuf>,
+}
+
 #[derive(Debug)]
 pub(super) struct Host {
     /// Where the programs are.
     pub(super) programs: PathBuf,
     pub(super) images: PathBuf,
     pub(super) state: PathBuf,
+    /// Files here may be disks of guests.
+    pub(super) host_disks: PathBuf,
+    /// The address of this machine for its pods: the first one of theirs.
+    pub(super) gateway: Ipv4Addr,
     /// How guests run here, as printed by `up`.
     pub(super) guests: String,
     down: Cell<bool>,
 }
 
+/// Brings a host up, measures, and takes it down whatever came of it.
+pub(super) async fn on_host<T>(
+    printer: &Printer,
+    options: &HostOptions,
+    images: &Path,
+    measure: impl AsyncFnOnce(&Host) -> Result<T>,
+) -> Result<T> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let host = Host::bring_up(printer, options, images)?;
+    let outcome = tokio::select! {
+        outcome = Box::pin(measure(&host)) => outcome,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        _ = terminate.recv() => Err(anyhow::anyhow!("terminated")),
+    };
+    if let Some(path) = &options.keep_log {
+        host.copy_log(path)?;
+    }
+    let outcome = outcome.with_context(|| host.end_of_log());
+    host.take_down()?;
+    outcome
+}
+
 impl Host {
-    pub(super) fn bring_up(printer: &Printer, options: &Options) -> Result<Self> {
+    fn bring_up(printer: &Printer, options: &HostOptions, images: &Path) -> Result<Self> {
         let programs = match &options.programs {
             Some(programs) => programs.clone(),
             None => build(printer)?,
         };
-        let images = images()?;
+        let base = options.directory.clone().unwrap_or_else(std::env::temp_dir);
         let state = tempfile::Builder::new()
             .prefix("ferrovirt-bench-")
-            .tempdir()
+            .tempdir_in(base)
             .context("make a state directory")?
             .keep();
+        // Beside the state directory, which is the host's alone.
+        let host_disks = state.with_extension("disks");
+        fs::create_dir(&host_disks).with_context(|| format!("make {}", host_disks.display()))?;
         let mut host = Self {
             programs,
-            images,
+            images: images.to_owned(),
             state,
+            host_disks,
+            gateway: gateway(&options.pod_cidr)?,
             guests: String::new(),
             down: Cell::new(false),
         };
@@ -61,7 +115,9 @@ impl Host {
             .arg("--state-dir")
             .arg(&host.state)
             .arg("--images")
-            .arg(&host.images);
+            .arg(&host.images)
+            .arg("--host-disks")
+            .arg(&host.host_disks);
         if let Some(filter) = &options.log {
             up.arg("--log").arg(filter);
         }
@@ -94,7 +150,12 @@ impl Host {
             .context("understand who holds the state directory")
     }
 
-    pub(super) fn end_of_log(&self) -> String {
+    /// The directory of a volume's files.
+    pub(super) fn files_of(&self, volume: &str) -> PathBuf {
+        self.state.join("node/volumes").join(volume).join("data")
+    }
+
+    fn end_of_log(&self) -> String {
         let text = fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let begin = lines.len().saturating_sub(LAST_LINES);
@@ -102,19 +163,21 @@ impl Host {
         format!("measure; the end of the host's log:\n  {last}\n")
     }
 
-    pub(super) fn copy_log(&self, to: &Path) -> Result<()> {
+    fn copy_log(&self, to: &Path) -> Result<()> {
         fs::copy(self.log(), to)
             .map(drop)
             .with_context(|| format!("copy the log to {}", to.display()))
     }
 
-    pub(super) fn take_down(&self) -> Result<()> {
+    fn take_down(&self) -> Result<()> {
         self.down.set(true);
         run_quietly(
             Command::new(self.programs.join("ferrovirt"))
                 .args(["reset", "--yes", "--state-dir"])
                 .arg(&self.state),
         )?;
+        fs::remove_dir_all(&self.host_disks)
+            .with_context(|| format!("remove {}", self.host_disks.display()))?;
         match fs::remove_dir(&self.state) {
             Err(err) if err.kind() != std::io::ErrorKind::NotFound => {
                 Err(err).with_context(|| format!("remove {}", self.state.display()))
@@ -138,6 +201,13 @@ impl Drop for Host {
     }
 }
 
+fn gateway(pod_cidr: &str) -> Result<Ipv4Addr> {
+    let wrong = || format!("{pod_cidr} does not begin with an IPv4 network");
+    let (network, _) = pod_cidr.split_once('/').with_context(wrong)?;
+    let network: Ipv4Addr = network.parse().with_context(wrong)?;
+    Ok(Ipv4Addr::from_bits(network.to_bits().saturating_add(1)))
+}
+
 fn build(printer: &Printer) -> Result<PathBuf> {
     printer.line("building the programs (profile release)");
     let mut build = Command::new(cargo());
@@ -150,7 +220,7 @@ fn build(printer: &Printer) -> Result<PathBuf> {
 }
 
 /// Where `xtask image` and `xtask guest` leave what they made.
-fn images() -> Result<PathBuf> {
+pub(super) fn images() -> Result<PathBuf> {
     let images = crate::cache::Cache::open()?.images();
     for name in ["virt-launcher.oci", "guest-tiny.oci"] {
         anyhow::ensure!(
@@ -160,4 +230,21 @@ fn images() -> Result<PathBuf> {
         );
     }
     Ok(images)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gateway_is_the_first_address_of_pods() {
+        for (cidr, expected) in [
+            ("10.254.253.0/24", Some([10, 254, 253, 1])),
+            ("10.244.0.0/24,fd00::/64", Some([10, 244, 0, 1])),
+            ("fd00::/64", None),
+            ("10.0.0.0", None),
+        ] {
+            assert_eq!(gateway(cidr).ok(), expected.map(Ipv4Addr::from), "{cidr}");
+        }
+    }
 }

@@ -47,6 +47,9 @@ pub(super) enum Part {
     Controller,
     Cluster,
     Streams,
+    Guest,
+    Migration,
+    Storage,
 }
 
 impl Part {
@@ -62,6 +65,12 @@ impl Part {
             Self::Cluster
         } else if figure.starts_with("streams.") {
             Self::Streams
+        } else if figure.starts_with("guest.") {
+            Self::Guest
+        } else if figure.starts_with("migration.") {
+            Self::Migration
+        } else if figure.starts_with("storage.") {
+            Self::Storage
         } else {
             Self::Vm
         }
@@ -121,6 +130,9 @@ mod tests {
             Part::Controller,
             Part::Cluster,
             Part::Streams,
+            Part::Guest,
+            Part::Migration,
+            Part::Storage,
         ];
         for part in parts {
             assert!(!read(part).unwrap().is_empty(), "{part:?}");
