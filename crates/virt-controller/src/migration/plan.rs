@@ -17,7 +17,7 @@ use reasons::Reason;
 use super::observe::{Observed, Turn};
 use super::view::Migration;
 use crate::view::Guest;
-use crate::vmi::{PodState, pod_state};
+use crate::vmi::{GUARANTEED, PodState, pod_state};
 
 /// How long no node may have room for the pod.
 const UNSCHEDULABLE_SECONDS: i64 = 300;
@@ -204,6 +204,9 @@ fn before_hand_over(observed: &Observed, vmi: &Guest) -> Plan {
         PodState::Ready if is_on_same_node(observed, vmi) && !vmi.stays_on_node() => {
             Plan::fail("the target pod is on the guest's own node")
         }
+        PodState::Ready if vmi.needs_guarantee && !has_own_cpus(observed) => Plan::fail(
+            "dedicated CPUs need a pod of QoS class Guaranteed, and the target pod is not",
+        ),
         PodState::Ready if !has_wanted_claims(observed, vmi) => Plan::fail(
             "the volumes of the guest that are to move have changed since the target pod was made",
         ),
@@ -215,6 +218,12 @@ fn before_hand_over(observed: &Observed, vmi: &Guest) -> Plan {
 fn has_wanted_claims(observed: &Observed, vmi: &Guest) -> bool {
     let target = observed.target.as_deref();
     target.is_some_and(|pod| pod.moves.as_ref() == Some(&vmi.volume_moves()))
+}
+
+/// Otherwise the guest would share the CPUs that it is bound to.
+fn has_own_cpus(observed: &Observed) -> bool {
+    let target = observed.target.as_deref();
+    target.is_some_and(|pod| pod.qos_class.as_deref() == Some(GUARANTEED))
 }
 
 fn is_on_same_node(observed: &Observed, vmi: &Guest) -> bool {

@@ -219,6 +219,24 @@ fn migration_within_a_node_is_over_once_the_vmi_shows_the_new_launcher() {
 }
 
 #[test]
+fn guest_with_dedicated_cpus_moves_to_a_pod_that_has_some_for_itself() {
+    for (class, phase, step) in [
+        ("Guaranteed", Phase::Scheduled, Some(Step::HandOver)),
+        ("Burstable", Phase::Failed, None),
+    ] {
+        let mut vmi = guest(None);
+        vmi["spec"] = json!({"domain": {"cpu": {"dedicatedCpuPlacement": true}}});
+        let mut pod = pod("Running");
+        pod["status"]["qosClass"] = class.into();
+        check(
+            &observed(migration("Scheduling"), Some(vmi), Some(pod)),
+            &phase,
+            step,
+        );
+    }
+}
+
+#[test]
 fn failed_migration_deletes_its_pod_before_it_lets_go() {
     let message = "the other pod cannot be reached";
     let state = json!({"completed": true, "failed": true, "failureReason": message});

@@ -9,6 +9,7 @@ use kubevirt_api::{
     VirtualMachineInstance, migration::VirtualMachineInstanceMigrationState as State,
 };
 use launcher_channel::{DomainState, MigrationPlan, Request};
+use model::Guest;
 use reconcile::{Key, Requeue};
 use serde_json::{Value, json};
 use serving::Target;
@@ -24,7 +25,7 @@ use super::{
 use crate::{
     guest::{Entry, GuestError, Guests, Pair, Part, arriving_pod, copied_disks, moved_disks},
     launcher::{self, CallError},
-    prepare,
+    prepare::{self, PrepareError},
 };
 
 /// The field manager of the VMI's status.
@@ -149,8 +150,10 @@ impl Guests {
                 return self.end(guest, &Outcome::Failed(error_chain(&error))).await;
             }
         };
+        let own_cpus = guest.own_cpus()?;
         let published = json!({
             "targetNodeAddress": offer.address.ip(),
+            "targetCPUSet": own_cpus,
             "targetDirectMigrationNodePorts": {(offer.address.port().to_string()): 0},
             "migrationNetworkType": offer.network,
         });
@@ -378,6 +381,14 @@ struct Migrating<'a> {
 }
 
 impl Migrating<'_> {
+    /// The CPUs that this node has given the pod, if the guest has some for itself.
+    fn own_cpus(&self) -> Result<Option<Vec<u32>>, PrepareError> {
+        let peer = self.entry.session.link().peer;
+        let peer = peer.filter(|_| Guest::of(self.vmi).has_dedicated_cpus());
+        let cpus = peer.map(|peer| host_cpus::parse_list(&peer.allowed_cpus()?));
+        Ok(cpus.transpose()?)
+    }
+
     /// Whether the guest's memory was in two pods, and cannot come together any more.
     fn is_lost(&self) -> bool {
         let link = self.entry.session.link();

@@ -12,7 +12,7 @@ use super::{Input, Obstacle, Reach, StateSharing};
 const HOST_MODEL: &str = "host-model";
 
 /// All checks, in order of precedence.
-const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 17] = [
+const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 16] = [
     interfaces,
     leaving_interfaces,
     bound_interfaces,
@@ -24,7 +24,6 @@ const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 17] = [
     secure_execution,
     tsc,
     hyperv,
-    dedicated_cpus,
     kept_state,
     hotplugged,
     helpers,
@@ -211,17 +210,6 @@ fn hyperv(input: &Input<'_>) -> Option<Obstacle> {
         obstacle(
             Reason::HypervPassthroughNotLiveMigratable,
             "the guest passes through the Hyper-V enlightenments of its host",
-        )
-    })
-}
-
-/// The guest is bound to CPUs of its node by number.
-fn dedicated_cpus(input: &Input<'_>) -> Option<Obstacle> {
-    let cpu = input.vmi.spec.domain.cpu.as_ref()?;
-    (cpu.dedicated_cpu_placement == Some(true)).then(|| {
-        obstacle(
-            Reason::LiveMigrationNotSupported,
-            "this version cannot migrate guests with dedicated CPUs",
         )
     })
 }

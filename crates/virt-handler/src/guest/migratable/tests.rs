@@ -227,7 +227,6 @@ fn guests_with_state_outside_of_their_disks_do_not_migrate() {
             assert_eq!(storage, "NotMigratable", "{domain}");
         }
     };
-    check(json!({"cpu": {"dedicatedCpuPlacement": true}}));
     check(json!({"devices": {"tpm": {"persistent": true}}}));
     check(json!({"devices": {"filesystems": [{"name": "v", "virtiofs": {}}]}}));
 }
