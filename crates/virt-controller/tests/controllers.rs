@@ -29,6 +29,7 @@ mod failpoints;
 mod frequencies;
 #[path = "controllers/hotplug.rs"]
 mod hotplug;
+mod hotplug_moves;
 #[path = "controllers/imports.rs"]
 mod imports;
 #[path = "controllers/instancetypes.rs"]

@@ -51,6 +51,10 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     let (GuestPhase::Running, Some(launcher)) = (vmi.phase(), &observed.launcher) else {
         return plan;
     };
+    // The new pod has the volumes of the hand-over.
+    if model::is_under_way(&vmi.identity()) {
+        return plan;
+    }
     plan.volumes = follow_spec(observed, launcher.takes_volumes);
     let claims = claims(&plan.volumes);
     let launcher_uid = launcher.uid().unwrap_or_default();
@@ -318,6 +322,23 @@ fn claims(volumes: &[VolumeStatus]) -> BTreeMap<String, String> {
             _ => true,
         };
         is_wanted.then(|| (volume.name.clone(), claim))
+    });
+    claims.collect()
+}
+
+/// The claims, by volume, that a pod needs to which the guest moves: of volumes that the guest may have, though their
+/// status does not show that yet, or not any more.
+pub(crate) fn carried(volumes: &[VolumeStatus]) -> BTreeMap<String, String> {
+    let plugged = volumes.iter().filter(|volume| {
+        volume.hotplug_volume.is_some()
+            && matches!(
+                volume.phase,
+                Some(Phase::AttachedToNode | Phase::MountedToPod | Phase::Ready | Phase::Detaching)
+            )
+    });
+    let claims = plugged.filter_map(|volume| {
+        let info = volume.persistent_volume_claim_info.as_ref()?;
+        Some((volume.name.clone(), info.claim_name.clone()?))
     });
     claims.collect()
 }

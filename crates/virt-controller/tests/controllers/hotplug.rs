@@ -19,7 +19,7 @@ async fn create_bound_claim(cluster: &TestCluster, name: &str) {
 }
 
 /// The template with these claims besides what it has; each volume has the name of its claim.
-async fn set_volumes(cluster: &TestCluster, claims: &[&str]) {
+pub(crate) async fn set_volumes(cluster: &TestCluster, claims: &[&str]) {
     // A merge patch replaces lists as a whole.
     let guest = test_cluster::guest();
     let own = |path: &str| {
