@@ -16,16 +16,14 @@ pub fn has_moved(vmi: &VirtualMachineInstance) -> bool {
     is_at_target && (!is_within_node(state) || has_arrived(state))
 }
 
-/// Whether a migration was handed to the nodes, and the VMI does not show its end yet: nothing that either pod has
-/// changes meanwhile.
+/// Whether a migration was handed to the nodes, and the VMI shows neither that it has failed nor that the guest has
+/// moved: nothing that either pod has changes meanwhile.
 pub fn is_under_way(vmi: &VirtualMachineInstance) -> bool {
     let status = vmi.status.as_ref();
     let state = status.and_then(|status| status.migration_state.as_ref());
     state.is_some_and(|state| {
-        let is_over = state.failed == Some(true)
-            || state.completed == Some(true) && has_moved(vmi)
-            || state.migration_uid.is_none();
-        !is_over
+        let is_known = state.migration_uid.is_some();
+        is_known && state.failed != Some(true) && !has_moved(vmi)
     })
 }
 
@@ -63,8 +61,8 @@ mod tests {
         };
         check("n1", json!({}), true);
         check("n1", json!({"completed": true}), true);
-        // The old node has not reported the end yet.
-        check("n2", json!({}), true);
+        // The old node may be lost before it reports the end.
+        check("n2", json!({}), false);
         check("n2", json!({"completed": true}), false);
         check("n1", json!({"completed": true, "failed": true}), false);
         check("n1", json!({"migrationUid": null}), false);
