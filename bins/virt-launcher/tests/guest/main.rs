@@ -18,6 +18,7 @@ mod lifecycle;
 mod metrics;
 mod migration;
 mod moved_disks;
+mod own_cpus;
 mod post_copy;
 mod probe;
 mod resize;
