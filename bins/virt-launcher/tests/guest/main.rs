@@ -11,6 +11,7 @@ mod backups;
 mod disks;
 mod dumps;
 mod failpoints;
+mod firmware;
 mod flows;
 mod increments;
 mod interfaces;
