@@ -14,7 +14,7 @@ use reasons::Reason;
 
 use super::observe::{Observed, Storage};
 use super::view::{AttachmentPod, State};
-use crate::view::{Plug, Purpose};
+use crate::view::{Guest, Plug, Purpose};
 
 /// The shortest time between two pods for the same set: a node may refuse each of them at once.
 const SHORTEST_LIFE: SignedDuration = SignedDuration::from_secs(10);
@@ -327,20 +327,36 @@ fn claims(volumes: &[VolumeStatus]) -> BTreeMap<String, String> {
 }
 
 /// The claims, by volume, that a pod needs to which the guest moves: of volumes that the guest may have, though their
-/// status does not show that yet, or not any more.
+/// status does not show that yet.
 pub(crate) fn carried(volumes: &[VolumeStatus]) -> BTreeMap<String, String> {
-    let plugged = volumes.iter().filter(|volume| {
-        volume.hotplug_volume.is_some()
-            && matches!(
-                volume.phase,
-                Some(Phase::AttachedToNode | Phase::MountedToPod | Phase::Ready | Phase::Detaching)
-            )
-    });
+    let plugged = volumes.iter().filter(|volume| may_be_attached(volume));
     let claims = plugged.filter_map(|volume| {
         let info = volume.persistent_volume_claim_info.as_ref()?;
         Some((volume.name.clone(), info.claim_name.clone()?))
     });
     claims.collect()
+}
+
+fn may_be_attached(volume: &VolumeStatus) -> bool {
+    let phase = volume.phase.as_ref();
+    let may_be = matches!(
+        phase,
+        Some(Phase::AttachedToNode | Phase::MountedToPod | Phase::Ready)
+    );
+    volume.hotplug_volume.is_some() && may_be
+}
+
+/// A volume that is leaving the guest, or is to: its mount may leave the guest's pod at any moment.
+pub(crate) fn leaving(vmi: &Guest) -> Option<&str> {
+    let mut volumes = vmi.status.volumes.iter();
+    let leaves = |volume: &VolumeStatus| {
+        let mut plugs = vmi.plugs.iter();
+        let stays = plugs.any(|plug| plug.volume == volume.name && is_same_claim(volume, plug));
+        let is_leaving = volume.phase == Some(Phase::Detaching);
+        volume.hotplug_volume.is_some() && (is_leaving || may_be_attached(volume) && !stays)
+    };
+    let found = volumes.find(|volume| leaves(volume))?;
+    Some(&found.name)
 }
 
 /// A claim may be bound only once a pod uses it.

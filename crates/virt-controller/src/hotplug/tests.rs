@@ -6,7 +6,7 @@ use launcher_pod::attachment_pod_name;
 use serde_json::{Value, json};
 
 use super::observe::{Observed, Storage};
-use super::plan::{Step, carried, plan};
+use super::plan::{Step, carried, leaving, plan};
 use super::view::AttachmentPod;
 use crate::view::Guest;
 
@@ -116,18 +116,24 @@ fn nothing_changes_while_the_guest_moves() {
 
 #[test]
 fn guest_takes_the_volumes_along_that_it_may_have() {
-    for (phase, is_carried) in [
-        ("Pending", false),
-        ("Bound", false),
-        ("AttachedToNode", true),
-        ("MountedToPod", true),
-        ("Ready", true),
-        ("Detaching", true),
-        ("UnMountedFromPod", false),
+    for (phase, claim, is_carried, is_leaving) in [
+        ("Pending", Some("c"), false, false),
+        ("Bound", Some("c"), false, false),
+        ("AttachedToNode", Some("c"), true, false),
+        ("MountedToPod", Some("c"), true, false),
+        ("Ready", Some("c"), true, false),
+        ("Ready", Some("d"), true, true),
+        ("Ready", None, true, true),
+        ("Detaching", Some("c"), false, true),
+        ("Detaching", None, false, true),
+        ("UnMountedFromPod", None, false, false),
     ] {
-        let all = [root(), entry("v", phase, "c")];
-        let all = all.map(|one| serde_json::from_value::<VolumeStatus>(one).unwrap());
-        assert_eq!(carried(&all).contains_key("v"), is_carried, "{phase}");
+        let volumes: Vec<Value> = claim.iter().map(|claim| hot("v", claim)).collect();
+        let vmi = guest(&volumes, &[root(), entry("v", phase, "c")]);
+        let vmi: Guest = serde_json::from_value(vmi).unwrap();
+        let found = carried(&vmi.status.volumes);
+        assert_eq!(found.contains_key("v"), is_carried, "{phase} {claim:?}");
+        assert_eq!(leaving(&vmi).is_some(), is_leaving, "{phase} {claim:?}");
     }
 }
 

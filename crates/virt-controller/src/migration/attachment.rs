@@ -13,7 +13,7 @@ use reconcile::{Key, WriteError, create};
 use super::observe::Observed;
 use super::{Controller, MigrationError};
 use crate::MANAGER;
-use crate::hotplug::{AttachmentPod, State, attachment_for, carried};
+use crate::hotplug::{AttachmentPod, State, attachment_for, carried, leaving};
 use crate::view::Guest;
 use crate::vmi::LauncherPod;
 
@@ -39,6 +39,11 @@ impl Controller {
         vmi: &Guest,
         target: &LauncherPod,
     ) -> Result<Attachment, MigrationError> {
+        // Its mount would stay in the new pod if it left the old one right before the hand-over.
+        if let Some(volume) = leaving(vmi) {
+            let message = format!("volume {volume} is leaving the guest");
+            return Ok(Attachment::Waits(message));
+        }
         let claims = carried(&vmi.status.volumes);
         if claims.is_empty() {
             return Ok(Attachment::NotNeeded);

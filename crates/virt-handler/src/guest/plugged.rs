@@ -104,7 +104,8 @@ pub(super) fn is_concerned(vmi: &VirtualMachineInstance) -> bool {
     })
 }
 
-/// The volumes that come along with a guest that moves, since it may have disks on them.
+/// The volumes that come along with a guest that moves, since it may have disks on them. Those that have left the spec
+/// since the hand-over leave the guest after its move.
 pub(super) fn coming(vmi: &VirtualMachineInstance) -> BTreeMap<&str, Wanted> {
     let mut all = wanted(vmi);
     all.retain(|_, wanted| matches!(wanted, Wanted::Attached | Wanted::Detached));
