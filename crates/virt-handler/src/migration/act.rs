@@ -198,7 +198,7 @@ impl Guests {
             left_out: BTreeSet::new(),
         };
         let received = async {
-            let volumes = self.bring_along(guest.vmi, &guest.pair, guest.entry);
+            let volumes = self.bring_along(guest.vmi, guest.pair, guest.entry);
             let volumes = Box::pin(volumes).await.map_err(io::Error::other);
             volumes.map_err(PrepareError::HandOver)?;
             let prepared = prepare::prepare(request).await?;
