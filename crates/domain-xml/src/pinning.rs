@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kubevirt_api::annotations;
 use kubevirt_api::domain::IoThreadsPolicy;
-use model::Guest;
+use model::{Guest, Topology};
 
 use crate::element::Element;
 use crate::io_threads::IoThreads;
@@ -20,7 +20,7 @@ const NUMA_FIELD: &str = "spec.domain.cpu.numa.guestMappingPassthrough";
 /// The host's CPUs for each thread of the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Pinning {
-    /// One for each virtual CPU that the guest starts with.
+    /// One for each virtual CPU that the guest has or is to have.
     pub(crate) vcpus: Vec<HostCpu>,
     emulator: Vec<u32>,
     io_threads: Vec<Vec<u32>>,
@@ -69,7 +69,7 @@ fn realtime(guest: &Guest<'_>) -> Option<String> {
 fn demand(guest: &Guest<'_>, io_threads: &IoThreads) -> Demand {
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let domain = &guest.vmi.spec.domain;
-    let vcpus = guest.topology.vcpus();
+    let vcpus = vcpus(guest);
     let threads = u64::from(guest.topology.threads);
     let all_io_threads = count(io_threads.count.into());
     let has_pool = domain.io_threads_policy == Some(IoThreadsPolicy::SupplementalPool);
@@ -90,6 +90,20 @@ fn demand(guest: &Guest<'_>, io_threads: &IoThreads) -> Demand {
         shared: all_io_threads - pool,
         sees_cells: sees_cells(guest),
     }
+}
+
+/// Those of the spec. A guest that moves may have more yet, which it does not give back.
+fn vcpus(guest: &Guest<'_>) -> u64 {
+    let status = guest.vmi.status.as_ref();
+    let current = status.and_then(|status| status.current_cpu_topology.as_ref()?.sockets);
+    let most = guest.topology.max_sockets;
+    let current = most.zip(current).map_or(0, |(most, now)| now.min(most));
+    let sockets = guest.topology.sockets.max(current);
+    Topology {
+        sockets,
+        ..guest.topology
+    }
+    .vcpus()
 }
 
 /// Whether the guest's NUMA cells are those of its CPUs on the host.
@@ -316,6 +330,23 @@ mod tests {
             &[0, 1],
             "spec.domain.cpu.dedicatedCpuPlacement: the pod has 2 CPUs of its own, the guest needs 3",
         );
+    }
+
+    #[test]
+    fn guest_that_has_more_cpus_than_its_spec_keeps_them_when_it_moves() {
+        for (most, now, expected) in [
+            (Some(4), Some(2), 2),
+            (Some(4), Some(9), 4),
+            (Some(4), None, 1),
+            (None, Some(2), 1),
+        ] {
+            let vmi = serde_json::json!({
+                "spec": {"domain": {"cpu": {"sockets": 1, "maxSockets": most}}},
+                "status": {"currentCPUTopology": {"sockets": now}},
+            });
+            let vmi = serde_json::from_value(vmi).unwrap();
+            assert_eq!(vcpus(&Guest::of(&vmi)), expected, "{most:?} {now:?}");
+        }
     }
 
     #[test]

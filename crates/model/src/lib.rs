@@ -66,7 +66,7 @@ pub use interface::{
 };
 pub use kept_state::{KeptState, Tpm};
 pub use key_filters::{InvalidFilter, KeyFilters};
-pub use migration::{has_arrived, has_moved, is_within_node};
+pub use migration::{has_arrived, has_moved, is_under_way, is_within_node};
 pub use pci_address::PciAddress;
 pub use resources::{InvalidQuantity, ResourceList};
 pub use size::{GuestSize, lacks_memory, lacks_processors, memory_at_start};

@@ -1,4 +1,4 @@
-//! Whether a guest has reached the target of its last migration.
+//! How far the last migration of a guest is: whether it is under way, and whether the guest has reached its target.
 
 use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::migration::VirtualMachineInstanceMigrationState as State;
@@ -14,6 +14,17 @@ pub fn has_moved(vmi: &VirtualMachineInstance) -> bool {
     };
     let is_at_target = state.target_node.is_some() && state.target_node == status.node_name;
     is_at_target && (!is_within_node(state) || has_arrived(state))
+}
+
+/// Whether a migration was handed to the nodes, and the VMI shows neither that it has failed nor that the guest has
+/// moved: nothing that either pod has changes meanwhile.
+pub fn is_under_way(vmi: &VirtualMachineInstance) -> bool {
+    let status = vmi.status.as_ref();
+    let state = status.and_then(|status| status.migration_state.as_ref());
+    state.is_some_and(|state| {
+        let is_known = state.migration_uid.is_some();
+        is_known && state.failed != Some(true) && !has_moved(vmi)
+    })
 }
 
 /// Whether this migration moves the guest without leaving its node.
@@ -33,6 +44,30 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn migration_is_under_way_until_the_vmi_shows_its_end() {
+        let check = |node: &str, change: Value, expected: bool| {
+            let mut state = json!({"migrationUid": "m", "sourceNode": "n1", "targetNode": "n2"});
+            for (name, value) in change.as_object().expect("is an object") {
+                state[name] = value.clone();
+            }
+            let vmi: VirtualMachineInstance = serde_json::from_value(json!({
+                "metadata": {}, "spec": {"domain": {"devices": {}}},
+                "status": {"nodeName": node, "migrationState": state},
+            }))
+            .expect("is a VMI");
+            assert_eq!(is_under_way(&vmi), expected, "{node} {change}");
+        };
+        check("n1", json!({}), true);
+        check("n1", json!({"completed": true}), true);
+        // The old node may be lost before it reports the end.
+        check("n2", json!({}), false);
+        check("n2", json!({"completed": true}), false);
+        check("n1", json!({"completed": true, "failed": true}), false);
+        check("n1", json!({"migrationUid": null}), false);
+        assert!(!is_under_way(&VirtualMachineInstance::default()));
+    }
 
     #[test]
     fn guest_has_moved_when_its_node_or_its_arrival_says_so() {

@@ -278,8 +278,8 @@ reasons! {
             "The guest uses all Hyper-V features of its host.",
             "Name the Hyper-V features instead of `hypervPassthrough`.";
         HotplugNotLiveMigratable: NeedsChange,
-            "The guest has volumes that were attached while it runs.",
-            "Detach them, or restart the VM, before you migrate it.";
+            "A volume that was attached to the guest is leaving it, or receives its memory.",
+            "Wait until that is over, then migrate it.";
         SuccessfulHandOver: NotNeeded,
             "The guest's new pod is ready, and virt-handler moves the guest.",
             "";

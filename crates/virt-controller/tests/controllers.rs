@@ -29,6 +29,8 @@ mod failpoints;
 mod frequencies;
 #[path = "controllers/hotplug.rs"]
 mod hotplug;
+#[path = "controllers/hotplug_moves.rs"]
+mod hotplug_moves;
 #[path = "controllers/imports.rs"]
 mod imports;
 #[path = "controllers/instancetypes.rs"]

@@ -22,7 +22,7 @@ const DEVICE: &str = "<tpm model='tpm-crb'>\
     <backend type='emulator' version='2.0' persistent_state='yes'/></tpm>";
 
 /// The claim of a guest.
-fn claim() -> TempDir {
+pub(crate) fn claim() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     std::os::unix::fs::chown(dir.path(), Some(UID), Some(UID)).unwrap();

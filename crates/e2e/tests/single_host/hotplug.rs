@@ -15,7 +15,7 @@ fn status<'a>(vmi: &'a Value, volume: &str) -> Option<&'a Value> {
 }
 
 /// Waits until the volume has that phase, or is gone.
-async fn waits_for(test: &TestNamespace, name: &str, volume: &str, phase: Option<&str>) {
+pub(crate) async fn waits_for(test: &TestNamespace, name: &str, volume: &str, phase: Option<&str>) {
     let what = format!("volume {volume} in phase {phase:?}");
     let is_reached = |vmi: &Value| match (status(vmi, volume), phase) {
         (None, None) => true,
@@ -30,7 +30,7 @@ async fn waits_for_reason(test: &TestNamespace, name: &str, volume: &str, reason
     wait_for(&test.vmis(), name, reason, is_there).await;
 }
 
-async fn attach(test: &TestNamespace, vm: &str, volume: &str) {
+pub(crate) async fn attach(test: &TestNamespace, vm: &str, volume: &str) {
     let name = format!("--volume-name={volume}");
     let done = test
         .virtctl(&["addvolume", vm, &name, "--bus=virtio"])
@@ -38,7 +38,7 @@ async fn attach(test: &TestNamespace, vm: &str, volume: &str) {
     done.success();
 }
 
-async fn detach(test: &TestNamespace, vm: &str, volume: &str) {
+pub(crate) async fn detach(test: &TestNamespace, vm: &str, volume: &str) {
     let name = format!("--volume-name={volume}");
     test.virtctl(&["removevolume", vm, &name]).await.success();
 }

@@ -6,7 +6,7 @@ use e2e::{GuestProcesses, Host, Serial, claim, reading, tiny_vm, wait_for};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{TestNamespace, test_namespace};
+use crate::{TestNamespace, hotplug, test_namespace};
 
 const ROUNDS: usize = 2;
 /// Another name of the image that hosts use by default.
@@ -100,6 +100,46 @@ async fn counting_guest_moves_to_new_pods_with_its_claim() {
     test.wait_new_vmi("mobile", &first).await;
     test.greeting("mobile").await;
     println!("stop and start took {:.1?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn attached_volume_moves_with_its_guest() {
+    let test = test_namespace().await;
+    test.apply_object(&claim("extra", "Filesystem")).await;
+    test.apply(&tiny_vm("carries")).await;
+    let mut console = test.shell("carries").await;
+    hotplug::attach(&test, "carries", "extra").await;
+    hotplug::waits_for(&test, "carries", "extra", Some("Ready")).await;
+    let write = "i=0; while [ ! -b /dev/vdc ] && [ $i -lt 100 ]; do usleep 100000; i=$((i+1)); done; \
+                 echo kept | dd of=/dev/vdc bs=512 seek=64 conv=notrunc,fsync 2>&1";
+    console.shell(write).await;
+    drop(console);
+    let first = test.wait_vmi_phase("carries", "Running").await;
+    let mut seen = GuestProcesses::of(&test.namespace);
+    let moves = async {
+        wait_migratable(&test, "carries").await;
+        let shown = test.virtctl(&["migrate", "--watch", "carries"]).await;
+        let shown = shown.success();
+        assert!(shown.contains("Succeeded"), "{shown}");
+        wait_settled(&test, "carries").await;
+    };
+    seen.during(moves).await;
+    assert_eq!(seen.overlaps(), [""; 0]);
+    let now = test.wait_vmi_phase("carries", "Running").await;
+    assert_eq!(now["metadata"]["uid"], first["metadata"]["uid"]);
+    let mut console = test.console("carries").await;
+    let read = "echo 3 >/proc/sys/vm/drop_caches; \
+                dd if=/dev/vdc bs=512 skip=64 count=1 2>/dev/null | grep -q kept && echo is-'kept'; \
+                echo moved | dd of=/dev/vdc bs=512 seek=65 conv=notrunc,fsync 2>&1 && echo is-'moved'";
+    let shown = console.shell(read).await;
+    assert!(
+        shown.contains("is-kept") && shown.contains("is-moved"),
+        "{shown}"
+    );
+    // It leaves the guest in its new pod as in any.
+    hotplug::waits_for(&test, "carries", "extra", Some("Ready")).await;
+    hotplug::detach(&test, "carries", "extra").await;
+    hotplug::waits_for(&test, "carries", "extra", None).await;
 }
 
 #[tokio::test]

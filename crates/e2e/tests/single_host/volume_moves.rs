@@ -108,3 +108,53 @@ async fn volume_of_a_running_guest_moves_to_another_claim() {
     let shown = console.shell(read).await;
     assert!(shown.contains("is-both"), "{shown}");
 }
+
+/// The copy goes to storage of the other kind, there and back.
+#[tokio::test]
+async fn volume_moves_between_a_file_and_a_device() {
+    let test = test_namespace().await;
+    for (name, mode) in [
+        ("file", "Filesystem"),
+        ("device", "Block"),
+        ("back", "Filesystem"),
+    ] {
+        test.apply_object(&claim(name, mode)).await;
+    }
+    let volume = json!({"persistentVolumeClaim": {"claimName": "file"}});
+    test.apply(&tiny_vm("changes").disk(&volume)).await;
+    let mut console = test.shell("changes").await;
+    let write = "echo mark-0 | dd of=/dev/vdc bs=512 seek=64 conv=notrunc,fsync 2>&1";
+    console.shell(write).await;
+    drop(console);
+    for (round, name) in ["device", "back"].into_iter().enumerate() {
+        wait_for(&test.vmis(), "changes", "migratable", |vmi| {
+            has(vmi, "LiveMigratable", "True")
+        })
+        .await;
+        put_on(&test, "changes", name).await;
+        wait_for(&test.vmis(), "changes", "to be moved", |vmi| {
+            has(vmi, "VolumesChange", "True")
+        })
+        .await;
+        test.virtctl(&["migrate", "--watch", "changes"])
+            .await
+            .success();
+        wait_for(&test.vmis(), "changes", "on its new claim", |vmi| {
+            claim_of(vmi) == Some(name)
+        })
+        .await;
+        wait_for(&test.vms(), "changes", "settled", |vm| {
+            vm["status"]["volumeUpdateState"].is_null() && !has(vm, "RestartRequired", "True")
+        })
+        .await;
+        let mut console = test.console("changes").await;
+        let next = round + 1;
+        let read = format!(
+            "echo 3 >/proc/sys/vm/drop_caches; \
+             dd if=/dev/vdc bs=512 skip=64 count=1 2>/dev/null | grep -q mark-{round} && echo is-'kept'; \
+             echo mark-{next} | dd of=/dev/vdc bs=512 seek=64 conv=notrunc,fsync 2>&1"
+        );
+        let shown = console.shell(&read).await;
+        assert!(shown.contains("is-kept"), "{name}: {shown}");
+    }
+}

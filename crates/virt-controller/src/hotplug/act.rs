@@ -15,6 +15,7 @@ use super::plan::{Plan, Step, explain};
 use super::{Controller, HotplugError};
 use crate::MANAGER;
 use crate::view::Guest;
+use crate::vmi::{LauncherPod, PodSource};
 
 impl Controller {
     pub(super) async fn act(&self, observed: &Observed, plan: &Plan) -> Result<(), HotplugError> {
@@ -50,23 +51,9 @@ impl Controller {
         let (vmi, Some(launcher)) = (observed.vmi.as_ref(), &observed.launcher) else {
             return Ok(());
         };
-        let Some(node) = launcher.node_name.as_deref() else {
+        let Some(pod) = attachment_for(&self.source, vmi, launcher, claims) else {
             return Ok(());
         };
-        let config = self.cluster.now();
-        let settings = self.source.launcher.clone().configured(&config.written);
-        let key = Key::of(vmi);
-        let pod = attachment_pod(&Attachment {
-            namespace: &key.namespace,
-            vmi_name: &key.name,
-            vmi_uid: vmi.metadata.uid.as_deref().unwrap_or_default(),
-            launcher_name: &launcher.name_any(),
-            launcher_uid: launcher.metadata.uid.as_deref().unwrap_or_default(),
-            node,
-            volumes: claims,
-            tolerations: &vmi.tolerations,
-            settings: &settings,
-        });
         let key = Key::of(&pod);
         let api = Api::<Pod>::namespaced(self.client.clone(), &key.namespace);
         match create(&api, MANAGER, &key, &pod).await {
@@ -147,6 +134,29 @@ impl Controller {
             self.recorder.publish(vmi, kind, reason, message.clone());
         }
     }
+}
+
+/// The pod that brings these claims to a pod of the guest; `None` while that pod has no node.
+pub(crate) fn attachment_for(
+    source: &PodSource,
+    vmi: &Guest,
+    launcher: &LauncherPod,
+    claims: &BTreeMap<String, String>,
+) -> Option<Pod> {
+    let config = source.cluster.now();
+    let settings = source.launcher.clone().configured(&config.written);
+    let key = Key::of(vmi);
+    Some(attachment_pod(&Attachment {
+        namespace: &key.namespace,
+        vmi_name: &key.name,
+        vmi_uid: vmi.metadata.uid.as_deref().unwrap_or_default(),
+        launcher_name: &launcher.name_any(),
+        launcher_uid: launcher.metadata.uid.as_deref().unwrap_or_default(),
+        node: launcher.node_name.as_deref()?,
+        volumes: claims,
+        tolerations: &vmi.tolerations,
+        settings: &settings,
+    }))
 }
 
 fn name(step: &Step) -> &'static str {

@@ -15,7 +15,6 @@ mod plan;
 mod tests;
 mod view;
 
-use cluster_view::Configuration;
 use kube::Client;
 use kube::runtime::watcher;
 use kubevirt_api::VirtualMachineInstance;
@@ -24,7 +23,9 @@ use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
-use self::view::AttachmentPod;
+pub(crate) use self::act::attachment_for;
+pub(crate) use self::plan::{carried, leaving};
+pub(crate) use self::view::{AttachmentPod, State};
 use crate::caches::VMI;
 use crate::gate::Gate;
 use crate::view::{Guest, Volumes};
@@ -41,7 +42,6 @@ struct Controller {
     launchers: Store<LauncherPod>,
     attachments: Store<AttachmentPod>,
     volumes: Volumes,
-    cluster: Configuration,
     source: PodSource,
     recorder: Recorder,
     clock: Clock,
@@ -78,7 +78,6 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         launchers: wiring.caches.pods.store(),
         attachments,
         volumes: wiring.caches.volumes(&gate),
-        cluster: wiring.cluster.clone(),
         source,
         recorder: wiring.recorder.clone(),
         clock: wiring.settings.clock,

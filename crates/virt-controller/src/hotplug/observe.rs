@@ -88,6 +88,11 @@ impl Controller {
         if let Some(phase) = data_volume.as_ref().map(|volume| &volume.phase)
             && *phase != DataVolumePhase::Succeeded
         {
+            // It waits for a pod that uses its claim. The guest gets that once it is filled.
+            let waits = claim.as_deref().filter(|_| awaits_consumer(phase));
+            if let Some(claim) = waits.filter(|claim| !claim.is_bound) {
+                return not_bound(claim);
+            }
             let state = phase.as_str();
             return Storage::NotFilled(format!("data volume {} is {state}", plug.claim));
         }
@@ -106,7 +111,21 @@ impl Controller {
             }
             Some(claim) if claim.facts.mode() == ClaimMode::Block => Storage::BlockDevice,
             Some(claim) if claim.is_bound => Storage::Bound(claim.facts.info.clone()),
-            Some(claim) => Storage::NotBound(claim.facts.info.clone()),
+            Some(claim) => not_bound(&claim),
         }
     }
+}
+
+fn not_bound(claim: &Claim) -> Storage {
+    match claim.facts.mode() {
+        ClaimMode::Block => Storage::BlockDevice,
+        ClaimMode::Filesystem => Storage::NotBound(claim.facts.info.clone()),
+    }
+}
+
+fn awaits_consumer(phase: &DataVolumePhase) -> bool {
+    matches!(
+        phase,
+        DataVolumePhase::WaitForFirstConsumer | DataVolumePhase::PendingPopulation
+    )
 }

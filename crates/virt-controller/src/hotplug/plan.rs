@@ -14,7 +14,7 @@ use reasons::Reason;
 
 use super::observe::{Observed, Storage};
 use super::view::{AttachmentPod, State};
-use crate::view::{Plug, Purpose};
+use crate::view::{Guest, Plug, Purpose};
 
 /// The shortest time between two pods for the same set: a node may refuse each of them at once.
 const SHORTEST_LIFE: SignedDuration = SignedDuration::from_secs(10);
@@ -51,6 +51,10 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     let (GuestPhase::Running, Some(launcher)) = (vmi.phase(), &observed.launcher) else {
         return plan;
     };
+    // The new pod has the volumes of the hand-over.
+    if model::is_under_way(&vmi.identity()) {
+        return plan;
+    }
     plan.volumes = follow_spec(observed, launcher.takes_volumes);
     let claims = claims(&plan.volumes);
     let launcher_uid = launcher.uid().unwrap_or_default();
@@ -320,6 +324,39 @@ fn claims(volumes: &[VolumeStatus]) -> BTreeMap<String, String> {
         is_wanted.then(|| (volume.name.clone(), claim))
     });
     claims.collect()
+}
+
+/// The claims, by volume, that a pod needs to which the guest moves: of volumes that the guest may have, though their
+/// status does not show that yet.
+pub(crate) fn carried(volumes: &[VolumeStatus]) -> BTreeMap<String, String> {
+    let plugged = volumes.iter().filter(|volume| may_be_attached(volume));
+    let claims = plugged.filter_map(|volume| {
+        let info = volume.persistent_volume_claim_info.as_ref()?;
+        Some((volume.name.clone(), info.claim_name.clone()?))
+    });
+    claims.collect()
+}
+
+fn may_be_attached(volume: &VolumeStatus) -> bool {
+    let phase = volume.phase.as_ref();
+    let may_be = matches!(
+        phase,
+        Some(Phase::AttachedToNode | Phase::MountedToPod | Phase::Ready)
+    );
+    volume.hotplug_volume.is_some() && may_be
+}
+
+/// A volume that is leaving the guest, or is to: its mount may leave the guest's pod at any moment.
+pub(crate) fn leaving(vmi: &Guest) -> Option<&str> {
+    let mut volumes = vmi.status.volumes.iter();
+    let leaves = |volume: &VolumeStatus| {
+        let mut plugs = vmi.plugs.iter();
+        let stays = plugs.any(|plug| plug.volume == volume.name && is_same_claim(volume, plug));
+        let is_leaving = volume.phase == Some(Phase::Detaching);
+        volume.hotplug_volume.is_some() && (is_leaving || may_be_attached(volume) && !stays)
+    };
+    let found = volumes.find(|volume| leaves(volume))?;
+    Some(&found.name)
 }
 
 /// A claim may be bound only once a pod uses it.

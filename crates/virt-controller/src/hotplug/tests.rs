@@ -6,7 +6,7 @@ use launcher_pod::attachment_pod_name;
 use serde_json::{Value, json};
 
 use super::observe::{Observed, Storage};
-use super::plan::{Step, plan};
+use super::plan::{Step, carried, leaving, plan};
 use super::view::AttachmentPod;
 use crate::view::Guest;
 
@@ -81,6 +81,59 @@ fn observe(guest: Value, storage: &[(&str, Storage)], pods: &[Value]) -> Observe
             .map(|pod| Arc::new(serde_json::from_value::<AttachmentPod>(pod.clone()).unwrap()))
             .collect(),
         now: NOW.parse().unwrap(),
+    }
+}
+
+/// The new pod of a guest has the volumes that it had at the hand-over.
+#[test]
+fn nothing_changes_while_the_guest_moves() {
+    for (state, is_frozen) in [
+        (json!({}), true),
+        (json!({"completed": true}), true),
+        (json!({"completed": true, "failed": true}), false),
+    ] {
+        let mut guest = guest(&[hot("w", "d")], &[entry("v", "Ready", "c")]);
+        guest["status"]["migrationState"] = json!({
+            "migrationUid": "m", "sourceNode": "n1", "targetNode": "n2",
+        });
+        for (name, value) in state.as_object().unwrap() {
+            guest["status"]["migrationState"][name] = value.clone();
+        }
+        let observed = observe(
+            guest,
+            &[("w", bound("d"))],
+            &[attachment(&[("v", "c")], "True")],
+        );
+        let plan = plan(&observed);
+        assert_eq!(plan.steps.is_empty(), is_frozen, "{state}");
+        assert_eq!(
+            plan.volumes == observed.vmi.status.volumes,
+            is_frozen,
+            "{state}"
+        );
+    }
+}
+
+#[test]
+fn guest_takes_the_volumes_along_that_it_may_have() {
+    for (phase, claim, is_carried, is_leaving) in [
+        ("Pending", Some("c"), false, false),
+        ("Bound", Some("c"), false, false),
+        ("AttachedToNode", Some("c"), true, false),
+        ("MountedToPod", Some("c"), true, false),
+        ("Ready", Some("c"), true, false),
+        ("Ready", Some("d"), true, true),
+        ("Ready", None, true, true),
+        ("Detaching", Some("c"), false, true),
+        ("Detaching", None, false, true),
+        ("UnMountedFromPod", None, false, false),
+    ] {
+        let volumes: Vec<Value> = claim.iter().map(|claim| hot("v", claim)).collect();
+        let vmi = guest(&volumes, &[root(), entry("v", phase, "c")]);
+        let vmi: Guest = serde_json::from_value(vmi).unwrap();
+        let found = carried(&vmi.status.volumes);
+        assert_eq!(found.contains_key("v"), is_carried, "{phase} {claim:?}");
+        assert_eq!(leaving(&vmi).is_some(), is_leaving, "{phase} {claim:?}");
     }
 }
 

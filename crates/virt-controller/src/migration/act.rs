@@ -45,6 +45,7 @@ impl Controller {
                 }
                 created
             }
+            Some(Step::CreateAttachment) => self.create_attachment(observed).await,
             Some(Step::HandOver) => self.hand_over(observed).await,
             Some(Step::RequestAbort) => self.request_abort(observed).await,
             Some(Step::DeleteTarget) => self.delete_target(observed).await,

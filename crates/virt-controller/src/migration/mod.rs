@@ -5,6 +5,7 @@
 //!
 //! - `plan` derives phase and steps from the observed objects;
 //! - `limits` decides whose turn it is among the migrations that wait;
+//! - `attachment` brings volumes along that were attached while the guest runs;
 //! - `policy` chooses the settings of a migration;
 //! - `figures` are the metrics;
 //! - `automatic` creates migrations that no user asked for: `evacuation` for guests that have to leave their
@@ -14,6 +15,7 @@
 //! cancelled, any other ends at once; a pod that may have the guest is never deleted here.
 
 mod act;
+mod attachment;
 mod automatic;
 mod evacuation;
 mod figures;

@@ -10,11 +10,12 @@ use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Pha
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as GuestPhase;
 use reconcile::Key;
 
+use super::attachment::Attachment;
 use super::limits::{self, Limits, Waiting};
 use super::view::Migration;
 use super::{Controller, MigrationError};
 use crate::view::Guest;
-use crate::vmi::LauncherPod;
+use crate::vmi::{LauncherPod, PodState, pod_state};
 
 #[derive(Debug)]
 pub(super) struct Observed {
@@ -24,6 +25,8 @@ pub(super) struct Observed {
     pub(super) target: Option<Arc<LauncherPod>>,
     /// That pod is the one in which the guest runs.
     pub(super) is_target_current: bool,
+    /// Of the target; read once that pod is ready, until the hand-over.
+    pub(super) attachment: Attachment,
     /// The UID of the pod in which the guest runs, if that pod is there.
     pub(super) current_pod: Option<String>,
     /// An older migration of the same guest that is not over.
@@ -71,12 +74,19 @@ impl Controller {
         let guest = migration.guest();
         let vmi = self.vmis.get(&guest);
         let (mut target, mut is_target_current, mut current_pod) = (None, false, None);
+        let mut attachment = Attachment::NotNeeded;
         if let Some(vmi) = &vmi {
             let named = vmi.identity();
             let name = launcher_pod::target_pod_name(&named, migration.uid());
             let current = launcher_pod::current_pod_name(&named);
             is_target_current = current == name;
             target = self.target(&migration, vmi, &name).await?;
+            let is_open = !migration.is_final() && vmi.migration(migration.uid()).is_none();
+            let ready = target.as_deref().filter(|_| is_open);
+            let ready = ready.filter(|pod| pod_state(Some(pod)) == PodState::Ready);
+            if let Some(ready) = ready {
+                attachment = self.attachment(vmi, ready).await?;
+            }
             let current = self.pods.get(&Key::new(&guest.namespace, current));
             current_pod = current
                 .filter(|pod| is_of(pod, vmi))
@@ -100,6 +110,7 @@ impl Controller {
             vmi,
             target,
             is_target_current,
+            attachment,
             current_pod,
             now,
         })

@@ -14,10 +14,11 @@ use kubevirt_api::vmi_status::{
 };
 use reasons::Reason;
 
+use super::attachment::Attachment;
 use super::observe::{Observed, Turn};
 use super::view::Migration;
 use crate::view::Guest;
-use crate::vmi::{PodState, pod_state};
+use crate::vmi::{GUARANTEED, PodState, pod_state};
 
 /// How long no node may have room for the pod.
 const UNSCHEDULABLE_SECONDS: i64 = 300;
@@ -25,6 +26,8 @@ const UNSCHEDULABLE_SECONDS: i64 = 300;
 const PENDING_SECONDS: i64 = 900;
 /// How long virt-handler may take to plug in what the guest has moved for.
 const RESIZE_SECONDS: i64 = 60;
+/// How often an attachment pod that starts is looked at.
+const ATTACHMENT_INTERVAL: Duration = Duration::from_secs(1);
 /// Finished migrations of one guest that are kept.
 const KEPT: usize = 5;
 
@@ -32,6 +35,8 @@ const KEPT: usize = 5;
 pub(super) enum Step {
     AddFinalizer,
     CreateTarget,
+    /// The pod that brings volumes to the target.
+    CreateAttachment,
     /// Publish the migration on the VMI: from here on virt-handlers act.
     HandOver,
     RequestAbort,
@@ -204,10 +209,13 @@ fn before_hand_over(observed: &Observed, vmi: &Guest) -> Plan {
         PodState::Ready if is_on_same_node(observed, vmi) && !vmi.stays_on_node() => {
             Plan::fail("the target pod is on the guest's own node")
         }
+        PodState::Ready if vmi.needs_guarantee && !has_own_cpus(observed) => Plan::fail(
+            "dedicated CPUs need a pod of QoS class Guaranteed, and the target pod is not",
+        ),
         PodState::Ready if !has_wanted_claims(observed, vmi) => Plan::fail(
             "the volumes of the guest that are to move have changed since the target pod was made",
         ),
-        PodState::Ready => Plan::to(Phase::Scheduled).with(Step::HandOver),
+        PodState::Ready => volumes_come_along(observed),
     }
 }
 
@@ -215,6 +223,45 @@ fn before_hand_over(observed: &Observed, vmi: &Guest) -> Plan {
 fn has_wanted_claims(observed: &Observed, vmi: &Guest) -> bool {
     let target = observed.target.as_deref();
     target.is_some_and(|pod| pod.moves.as_ref() == Some(&vmi.volume_moves()))
+}
+
+/// Otherwise the guest would share the CPUs that it is bound to.
+fn has_own_cpus(observed: &Observed) -> bool {
+    let target = observed.target.as_deref();
+    target.is_some_and(|pod| pod.qos_class.as_deref() == Some(GUARANTEED))
+}
+
+/// The guest is handed over once the volumes that were attached to it can be in its new pod.
+fn volumes_come_along(observed: &Observed) -> Plan {
+    let target = observed.target.as_deref();
+    let takes_volumes = target.is_some_and(|pod| pod.takes_volumes);
+    let why = match &observed.attachment {
+        Attachment::NotNeeded => return Plan::to(Phase::Scheduled).with(Step::HandOver),
+        _ if !takes_volumes => {
+            return Plan::fail(
+                "volumes were attached to the guest while it runs, and new pods have no place for such: enable \
+                 the feature gate DeclarativeHotplugVolumes",
+            );
+        }
+        Attachment::Ready { .. } => return Plan::to(Phase::Scheduled).with(Step::HandOver),
+        Attachment::Failed(message) => return Plan::fail(message.clone()),
+        Attachment::Missing => None,
+        Attachment::Waits(why) => Some(why),
+    };
+    let created = target.and_then(|pod| pod.metadata.creation_timestamp.as_ref());
+    if time_left(observed.now, created.map(|at| at.0), PENDING_SECONDS).is_none() {
+        let why = why
+            .filter(|why| !why.is_empty())
+            .map_or("it did not become ready", |why| why);
+        return Plan::fail(format!(
+            "the volumes that were attached to the guest did not come to its new pod in {PENDING_SECONDS} s: {why}"
+        ));
+    }
+    let plan = Plan::to(Phase::Scheduling).again_in(ATTACHMENT_INTERVAL);
+    match why {
+        None => plan.with(Step::CreateAttachment),
+        Some(_) => plan,
+    }
 }
 
 fn is_on_same_node(observed: &Observed, vmi: &Guest) -> bool {

@@ -8,6 +8,7 @@ use model::{CpuModel, Guest as Parsed};
 use reconcile::Key;
 use serde_json::{Value, json};
 
+use super::attachment::Attachment;
 use super::observe::Observed;
 use super::policy;
 use super::{Controller, MigrationError};
@@ -102,11 +103,16 @@ impl Controller {
         let policies = self.policies.list();
         let chosen = policy::choose(&policies, &of_guest, &of_namespace);
         let target = observed.target.as_deref();
+        let attachment = match &observed.attachment {
+            Attachment::Ready { uid } => Some(uid),
+            _ => None,
+        };
         let new = json!({
             "migrationUid": observed.migration.uid(),
             "sourceNode": vmi.status.node_name,
             "sourcePod": launcher_pod::current_pod_name(&vmi.identity()),
             "targetNode": target.and_then(|pod| pod.node_name.as_ref()),
+            "targetAttachmentPodUID": attachment,
             "targetPod": target.and_then(|pod| pod.metadata.name.as_ref()),
             "migrationPolicyName": chosen.and_then(|policy| policy.metadata.name.as_ref()),
             "migrationConfiguration": policy::merge(config.written.migrations.as_ref(), chosen),

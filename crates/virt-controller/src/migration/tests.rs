@@ -15,6 +15,7 @@ use kubevirt_api::migration_request::{
 use reconcile::Key;
 use serde_json::{Value, json};
 
+use super::attachment::Attachment;
 use super::limits::{Limits, Waiting, back_off, may_begin, priority};
 use super::observe::{Observed, Turn, back_off_of, by_guest};
 use super::plan::{Plan, Step, plan};
@@ -88,6 +89,7 @@ fn observed(migration: Value, vmi: Option<Value>, pod: Option<Value>) -> Observe
         vmi: vmi.map(|vmi| Arc::new(serde_json::from_value(vmi).unwrap())),
         target: pod.map(parse).map(Arc::new),
         is_target_current: false,
+        attachment: Attachment::NotNeeded,
         current_pod: None,
         rival: None,
         turn: Turn::Now,
@@ -216,6 +218,57 @@ fn migration_within_a_node_is_over_once_the_vmi_shows_the_new_launcher() {
     elsewhere["status"]["conditions"][0]["reason"] = "".into();
     let elsewhere = observed(migration("Scheduling"), Some(elsewhere), pod());
     check(&elsewhere, &Phase::Failed, None);
+}
+
+#[test]
+fn guest_with_dedicated_cpus_moves_to_a_pod_that_has_some_for_itself() {
+    for (class, phase, step) in [
+        ("Guaranteed", Phase::Scheduled, Some(Step::HandOver)),
+        ("Burstable", Phase::Failed, None),
+    ] {
+        let mut vmi = guest(None);
+        vmi["spec"] = json!({"domain": {"cpu": {"dedicatedCpuPlacement": true}}});
+        let mut pod = pod("Running");
+        pod["status"]["qosClass"] = class.into();
+        check(
+            &observed(migration("Scheduling"), Some(vmi), Some(pod)),
+            &phase,
+            step,
+        );
+    }
+}
+
+#[test]
+fn guest_is_handed_over_once_its_volumes_can_come_along() {
+    use Attachment::{Failed, Missing, NotNeeded, Ready, Waits};
+    let text = str::to_owned;
+    let scheduling = || Phase::Scheduling;
+    for (attachment, takes_volumes, seconds, phase, step) in [
+        (NotNeeded, false, 1, Phase::Scheduled, Some(Step::HandOver)),
+        (Missing, true, 1, scheduling(), Some(Step::CreateAttachment)),
+        (Missing, false, 1, Phase::Failed, None),
+        (Waits(String::new()), true, 1, scheduling(), None),
+        (Waits(text("no node")), true, 900, Phase::Failed, None),
+        (
+            Ready { uid: text("u") },
+            true,
+            900,
+            Phase::Scheduled,
+            Some(Step::HandOver),
+        ),
+        (Failed(text("gone")), true, 1, Phase::Failed, None),
+    ] {
+        let mut pod = pod("Running");
+        if takes_volumes {
+            pod["spec"]["volumes"] = json!([{"name": "hotplug-disks", "emptyDir": {}}]);
+        }
+        let mut seen = observed(migration("Scheduling"), Some(guest(None)), Some(pod));
+        seen.attachment = attachment;
+        seen.now = at(seconds);
+        let plan = check(&seen, &phase, step);
+        let waits = phase == Phase::Scheduling;
+        assert_eq!(plan.requeue_in.is_some(), waits, "{seen:?}");
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ use self::departures::Departures;
 pub(crate) use self::namespace::Namespace;
 use self::namespace::{Quota, Quotas};
 pub(crate) use self::networks::{Definitions, has_definition};
-pub(crate) use self::plan::{PodState, pod_state};
+pub(crate) use self::plan::{GUARANTEED, PodState, pod_state};
 pub(crate) use self::pod::LauncherPod;
 pub(crate) use self::pod_source::PodSource;
 pub(crate) use self::rules::has_hotplug;

@@ -16,7 +16,8 @@ use super::volumes::{self, Readiness};
 use crate::view::Guest;
 
 /// The class of a pod whose requests equal its limits.
-const GUARANTEED: &str = "Guaranteed";
+/// The class of pods whose containers can have CPUs of their own.
+pub(crate) const GUARANTEED: &str = "Guaranteed";
 
 /// How long virt-handler may take to record the end of a guest whose pod has ended.
 const HANDLER_GRACE: SignedDuration = SignedDuration::from_secs(5);

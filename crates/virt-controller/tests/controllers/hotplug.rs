@@ -1,7 +1,7 @@
 //! Volumes of running guests, with the part of virt-handler played by the test.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -9,6 +9,10 @@ use super::cluster::{NAMESPACE, TestCluster};
 
 async fn create_bound_claim(cluster: &TestCluster, name: &str) {
     cluster.create_claim(name).await;
+    bind(cluster, name).await;
+}
+
+async fn bind(cluster: &TestCluster, name: &str) {
     let claims = Api::<PersistentVolumeClaim>::namespaced(cluster.client.clone(), NAMESPACE);
     let bound = Patch::Merge(json!({"status": {"phase": "Bound"}}));
     let parameters = PatchParams::default();
@@ -19,7 +23,7 @@ async fn create_bound_claim(cluster: &TestCluster, name: &str) {
 }
 
 /// The template with these claims besides what it has; each volume has the name of its claim.
-async fn set_volumes(cluster: &TestCluster, claims: &[&str]) {
+pub(crate) async fn set_volumes(cluster: &TestCluster, claims: &[&str]) {
     // A merge patch replaces lists as a whole.
     let guest = test_cluster::guest();
     let own = |path: &str| {
@@ -223,6 +227,34 @@ async fn missing_claim_is_reported_and_used_once_it_exists() {
     assert_eq!(cluster.events_of("FailedPvcNotFound").await, 1);
     wait_for_attachments(&cluster, &[]).await;
     create_bound_claim(&cluster, "late").await;
+    wait_for_phase(&cluster, "late", "AttachedToNode").await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_volume_that_waits_for_a_pod_gets_one_and_comes_once_it_is_filled() {
+    let cluster = TestCluster::new().await;
+    cluster.install_importer().await;
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
+    let waiting = json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+        "metadata": {"name": "late"}, "spec": {}, "status": {"phase": "WaitForFirstConsumer"},
+    });
+    let waiting = serde_json::from_value(waiting).unwrap();
+    let created = cluster.data_volumes();
+    let created = created.create(&PostParams::default(), &waiting).await;
+    created.unwrap();
+    cluster.create_claim("late").await;
+    set_volumes(&cluster, &["late"]).await;
+    wait_for_attachments(&cluster, &[&["late"]]).await;
+    for phase in ["ImportScheduled", "ImportInProgress"] {
+        cluster.set_data_volume_phase("late", phase).await;
+        bind(&cluster, "late").await;
+        assert_eq!(volume(&cluster, "late").await["phase"], "Pending");
+        wait_for_attachments(&cluster, &[&["late"]]).await;
+    }
+    cluster.set_data_volume_phase("late", "Succeeded").await;
     wait_for_phase(&cluster, "late", "AttachedToNode").await;
     cluster.end().await;
 }

@@ -666,10 +666,12 @@ async fn deleted_migration_of_no_guest_goes() {
 async fn migration_survives_a_crash_of_the_controllers_at_every_failpoint() {
     let names = ::failpoints::NAMES.lines();
     let names = names.filter(|name| name.starts_with("virt-controller/migration/"));
-    // Reached by other tests only: six ended migrations, an eviction, an update, a change that is taken back.
+    // Reached by other tests only: six ended migrations, an eviction, an update, a change that is taken back, an
+    // attached volume.
     let rare = [
         "abort-needless",
         "clean-up",
+        "create-attachment",
         "end-evacuation",
         "evict-outdated",
         "move-guest",

@@ -35,7 +35,7 @@ const ATTACHMENT_SOCKET: &str = "hp.sock";
 
 /// Why a volume cannot be brought into the pod.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BringError {
+pub(crate) enum BringError {
     /// The attachment pod is not up yet.
     #[error("the attachment pod does not respond")]
     NotYet,
@@ -56,6 +56,10 @@ impl Guests {
         let (Some(peer), true) = (link.peer.clone(), plugged::is_concerned(&vmi)) else {
             return;
         };
+        // The new pod has the volumes of the hand-over.
+        if model::is_under_way(&vmi) {
+            return;
+        }
         let mut next = Plugged {
             works: entry.plugged.works.clone(),
             awaited: entry.plugged.awaited.clone(),
@@ -72,6 +76,7 @@ impl Guests {
                     entry,
                     link: &link,
                     plugs: Arc::new(plugs),
+                    attachment: None,
                 };
                 Box::pin(pass.run(&mut next)).await;
             }
@@ -86,6 +91,43 @@ impl Guests {
         }
         self.sessions
             .update(key, &pair.pod_uid, |entry| entry.plugged = next);
+    }
+
+    /// Brings the volumes into the pod to which a guest moves that were attached to it while it runs. The guest itself
+    /// comes with their disks.
+    pub(crate) async fn bring_along(
+        &self,
+        vmi: &VirtualMachineInstance,
+        pair: &Pair,
+        entry: &Entry,
+    ) -> Result<(), BringError> {
+        let coming = plugged::coming(vmi);
+        let link = entry.session.link();
+        let (Some(peer), false) = (link.peer.as_ref(), coming.is_empty()) else {
+            return Ok(());
+        };
+        let status = vmi.status.as_ref();
+        let state = status.and_then(|status| status.migration_state.as_ref());
+        let attachment = state.and_then(|state| state.target_attachment_pod_uid.as_deref());
+        let pass = Pass {
+            guests: self,
+            pair,
+            vmi,
+            entry,
+            link: &link,
+            plugs: Arc::new(Plugs::of(peer)?),
+            attachment: Some(attachment.ok_or(BringError::NoPod)?),
+        };
+        for (volume, wanted) in coming {
+            match wanted {
+                Wanted::Attached => {
+                    pass.bring(volume).await?;
+                }
+                // The guest's user has it, or it is no disk.
+                _ => pass.mount(volume).await?,
+            }
+        }
+        Ok(())
     }
 
     /// Publishes what has changed for hot-plugged volumes.
@@ -132,6 +174,8 @@ pub(super) struct Pass<'a> {
     pub(super) entry: &'a Entry,
     pub(super) link: &'a Link,
     pub(super) plugs: Arc<Plugs>,
+    /// The attachment pod of a pod to which the guest moves, in place of those that the volumes name.
+    attachment: Option<&'a str>,
 }
 
 impl Pass<'_> {
@@ -245,6 +289,7 @@ impl Pass<'_> {
         let status = all.find(|one| one.name == volume);
         let plugged = status.and_then(|one| one.hotplug_volume.as_ref());
         let uid = plugged.and_then(|plugged| plugged.attach_pod_uid.as_deref());
+        let uid = self.attachment.or(uid);
         let uid = uid.and_then(|uid| PodUid::parse(uid).ok());
         let uid = uid.ok_or(BringError::NoPod)?;
         let pods = &self.guests.parts.pods_dir;

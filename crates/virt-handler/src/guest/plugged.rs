@@ -104,6 +104,14 @@ pub(super) fn is_concerned(vmi: &VirtualMachineInstance) -> bool {
     })
 }
 
+/// The volumes that come along with a guest that moves, since it may have disks on them. Those that have left the spec
+/// since the hand-over leave the guest after its move.
+pub(super) fn coming(vmi: &VirtualMachineInstance) -> BTreeMap<&str, Wanted> {
+    let mut all = wanted(vmi);
+    all.retain(|_, wanted| matches!(wanted, Wanted::Attached | Wanted::Detached));
+    all
+}
+
 pub(super) fn wanted(vmi: &VirtualMachineInstance) -> BTreeMap<&str, Wanted> {
     let guest = Guest::of(vmi);
     let in_spec = |name: &str| {
@@ -304,6 +312,10 @@ mod tests {
             };
             let vmi = vmi(&volumes, &json!([entry(phase)]));
             assert_eq!(wanted(&vmi)["v"], expected, "{phase} {is_in_spec}");
+        }
+        for (phase, comes) in [("Ready", true), ("Detaching", true), ("Bound", false)] {
+            let vmi = vmi(&json!([hot("v")]), &json!([entry(phase)]));
+            assert_eq!(coming(&vmi).contains_key("v"), comes, "{phase}");
         }
         let at_start = json!([{"name": "v", "target": "vda"}]);
         assert!(!is_concerned(&vmi(&json!([hot("v")]), &at_start)));

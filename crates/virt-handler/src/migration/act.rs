@@ -17,6 +17,7 @@ use kubevirt_api::{
 use launcher_channel::{
     DomainState, MigrationPlan, MigrationReport, MigrationStage as Stage, Request,
 };
+use model::Guest;
 use reasons::Reason;
 use reconcile::{EventType, Key, Requeue};
 use serde_json::{Value, json};
@@ -34,7 +35,7 @@ use super::{
 use crate::{
     guest::{Entry, GuestError, Guests, Pair, Part, arriving_pod, copied_disks, moved_disks},
     launcher::{self, CallError},
-    prepare,
+    prepare::{self, PrepareError},
 };
 
 /// The field manager of the VMI's status.
@@ -211,8 +212,10 @@ impl Guests {
                 return self.end(guest, &Outcome::Failed(error_chain(&error))).await;
             }
         };
+        let own_cpus = guest.own_cpus()?;
         let published = json!({
             "targetNodeAddress": offer.address.ip(),
+            "targetCPUSet": own_cpus,
             "targetDirectMigrationNodePorts": {(offer.address.port().to_string()): 0},
             "migrationNetworkType": offer.network,
         });
@@ -274,6 +277,9 @@ impl Guests {
             left_out: BTreeSet::new(),
         };
         let received = async {
+            let volumes = self.bring_along(guest.vmi, guest.pair, guest.entry);
+            let volumes = Box::pin(volumes).await.map_err(io::Error::other);
+            volumes.map_err(PrepareError::HandOver)?;
             let prepared = prepare::prepare(request).await?;
             let receive = Request::Receive {
                 id: guest.uid.to_owned(),
@@ -475,6 +481,14 @@ struct Migrating<'a> {
 }
 
 impl Migrating<'_> {
+    /// The CPUs that this node has given the pod, if the guest has some for itself.
+    fn own_cpus(&self) -> Result<Option<Vec<u32>>, PrepareError> {
+        let peer = self.entry.session.link().peer;
+        let peer = peer.filter(|_| Guest::of(self.vmi).has_dedicated_cpus());
+        let cpus = peer.map(|peer| host_cpus::parse_list(&peer.allowed_cpus()?));
+        Ok(cpus.transpose()?)
+    }
+
     /// Whether the guest's memory was in two pods, and cannot come together any more.
     fn is_lost(&self) -> bool {
         let link = self.entry.session.link();

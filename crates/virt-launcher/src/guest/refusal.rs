@@ -8,7 +8,7 @@ use reasons::Reason;
 
 use super::file_servers::FileServerError;
 use super::metrics_server::MetricsError;
-use super::migration::MovedDiskError;
+use super::migration::{MovedDiskError, OwnCpusError};
 use super::passt_servers::PasstError;
 use super::saved_state::SavedStateError;
 use crate::hooks::HookError;
@@ -50,6 +50,8 @@ pub(crate) enum Refusal {
     NotReceived,
     #[error("the disks of the guest cannot be copied to this pod")]
     MovedDisk(#[from] MovedDiskError),
+    #[error("the guest cannot have the CPUs of this pod")]
+    OwnCpus(#[from] OwnCpusError),
     #[error("failed to prepare the guest's files")]
     Prepare(#[source] PrepareError),
     #[error("the hook sidecars have not agreed to the guest")]
@@ -105,7 +107,7 @@ impl Refusal {
             Self::Hook(error) => error.reason(),
             Self::Filesystem(_) => Reason::FilesystemNotServed,
             Self::Passt(_) => Reason::PasstNotStarted,
-            Self::Separate(_) | Self::Metrics(_) => Reason::PrepareFailed,
+            Self::Separate(_) | Self::Metrics(_) | Self::OwnCpus(_) => Reason::PrepareFailed,
             Self::Define(_) => Reason::DomainInvalid,
             Self::Start { .. } => Reason::StartFailed,
             Self::SavedState(_) | Self::Restore(_) => Reason::ResumeFailed,
@@ -129,6 +131,7 @@ impl Refusal {
             | Self::SavedState(_)
             | Self::Restore(_)
             | Self::MovedDisk(_)
+            | Self::OwnCpus(_)
             | Self::Terminating => false,
             Self::Prepare(error) => error.is_transient(),
             Self::Start { attempt, of, .. } => attempt < of,

@@ -1,6 +1,6 @@
 //! Obstacles to a migration other than disks.
 
-use kubevirt_api::{VirtualMachineInstance, annotations};
+use kubevirt_api::{VirtualMachineInstance, annotations, vmi_status::VolumePhase};
 use model::{
     Attachment, BindingPlugin, Guest, KeptState, LinkState, Target, backup_volume,
     is_backup_volume, last_backup,
@@ -12,7 +12,7 @@ use super::{Input, Obstacle, Reach, StateSharing};
 const HOST_MODEL: &str = "host-model";
 
 /// All checks, in order of precedence.
-const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 17] = [
+const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 16] = [
     interfaces,
     leaving_interfaces,
     bound_interfaces,
@@ -24,7 +24,6 @@ const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 17] = [
     secure_execution,
     tsc,
     hyperv,
-    dedicated_cpus,
     kept_state,
     hotplugged,
     helpers,
@@ -215,34 +214,26 @@ fn hyperv(input: &Input<'_>) -> Option<Obstacle> {
     })
 }
 
-/// The guest is bound to CPUs of its node by number.
-fn dedicated_cpus(input: &Input<'_>) -> Option<Obstacle> {
-    let cpu = input.vmi.spec.domain.cpu.as_ref()?;
-    (cpu.dedicated_cpu_placement == Some(true)).then(|| {
-        obstacle(
-            Reason::LiveMigrationNotSupported,
-            "this version cannot migrate guests with dedicated CPUs",
-        )
-    })
-}
-
-/// The other pod would need an attachment pod of its own.
+/// Disks that were attached move along; a volume that is on its way, or in which the pod writes, does not.
 fn hotplugged(input: &Input<'_>) -> Option<Obstacle> {
     let status = input.vmi.status.as_ref()?;
     let volumes = status.volume_status.iter();
-    let plugged = volumes.filter(|volume| volume.hotplug_volume.is_some());
-    let (targets, others): (Vec<_>, Vec<_>) =
-        plugged.partition(|volume| receives_backup(input.vmi, &volume.name));
-    // It lasts longer than a backup.
-    let Some(volume) = others.first() else {
-        let target = targets.first()?;
-        let message = format!("volume {} receives a backup", target.name);
-        return Some(obstacle(Reason::BackupInProgress, message));
-    };
-    Some(obstacle(
-        Reason::HotplugNotLiveMigratable,
-        format!("volume {} was attached while the guest runs", volume.name),
-    ))
+    let mut plugged = volumes.filter(|volume| volume.hotplug_volume.is_some());
+    plugged.find_map(|volume| {
+        let name = &volume.name;
+        if receives_backup(input.vmi, name) {
+            let message = format!("volume {name} receives a backup");
+            return Some(obstacle(Reason::BackupInProgress, message));
+        }
+        let why = match &volume.phase {
+            Some(VolumePhase::MemoryDumpCompleted | VolumePhase::MemoryDumpFailed) => return None,
+            Some(VolumePhase::Detaching) => "is leaving the guest: it can move after that",
+            _ if volume.memory_dump_volume.is_some() => "receives the guest's memory",
+            _ => return None,
+        };
+        let message = format!("volume {name} {why}");
+        Some(obstacle(Reason::HotplugNotLiveMigratable, message))
+    })
 }
 
 /// The volume may still leave the pod when it has left the spec.

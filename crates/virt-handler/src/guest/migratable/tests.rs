@@ -227,9 +227,56 @@ fn guests_with_state_outside_of_their_disks_do_not_migrate() {
             assert_eq!(storage, "NotMigratable", "{domain}");
         }
     };
-    check(json!({"cpu": {"dedicatedCpuPlacement": true}}));
     check(json!({"devices": {"tpm": {"persistent": true}}}));
     check(json!({"devices": {"filesystems": [{"name": "v", "virtiofs": {}}]}}));
+}
+
+#[test]
+fn guests_with_dedicated_cpus_and_attached_volumes_migrate() {
+    let own = json!({"spec": {"domain": {"cpu": {"dedicatedCpuPlacement": true}}}});
+    let attached = |phase: &str, change: Value| {
+        let mut volume = json!({"name": "v", "target": "sda", "phase": phase, "hotplugVolume": {},
+            "persistentVolumeClaimInfo": {"claimName": "c", "accessModes": ["ReadWriteMany"]}});
+        for (name, value) in change.as_object().unwrap() {
+            volume[name] = value.clone();
+        }
+        json!({
+            "spec": {
+                "volumes": [{"name": "v",
+                    "persistentVolumeClaim": {"claimName": "c", "hotpluggable": true}}],
+                "domain": {"devices": {"disks": [{"name": "v", "disk": {"bus": "scsi"}}]}},
+            },
+            "status": {"volumeStatus": [volume]},
+        })
+    };
+    let none = || json!({});
+    let dump = || json!({"memoryDumpVolume": {"claimName": "c"}});
+    let of_one_node = json!({"persistentVolumeClaimInfo": {
+        "claimName": "c", "accessModes": ["ReadWriteOnce"]}});
+    let stays = "HotplugNotLiveMigratable";
+    for (vmi, elsewhere, within) in [
+        (own, "", "OnlyWithinNode"),
+        (attached("Ready", none()), "", "OnlyWithinNode"),
+        (attached("MountedToPod", none()), "", "OnlyWithinNode"),
+        (attached("Detaching", none()), stays, stays),
+        (attached("MemoryDumpInProgress", dump()), stays, stays),
+        (
+            attached("MemoryDumpCompleted", dump()),
+            "",
+            "OnlyWithinNode",
+        ),
+        (
+            attached("Ready", of_one_node),
+            "DisksNotLiveMigratable",
+            "OnlyWithinNode",
+        ),
+    ] {
+        for (reach, expected) in [(Reach::OtherNodes, elsewhere), (Reach::OwnNode, within)] {
+            let status = status_of(&vmi, reach);
+            let found = reason(&status, &Condition::LiveMigratable);
+            assert_eq!(found, expected, "{vmi} {reach:?}");
+        }
+    }
 }
 
 #[test]

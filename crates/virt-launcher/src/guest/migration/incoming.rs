@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::outgoing::{flags, parallel, parameters};
 use super::peer::{Answer, Ask, BUSY_INTERVAL, WireCookie};
-use super::{Event, Migrations, moved_disks};
+use super::{Event, Migrations, moved_disks, own_cpus};
 use crate::guest::ending::Ending;
 use crate::guest::link::LINK_TIMEOUT;
 use crate::guest::record::{MigrationRecord, MigrationStep};
@@ -229,7 +229,7 @@ impl Guest {
         }
     }
 
-    /// The guest's XML with the places that its disks have in this pod.
+    /// The guest's XML with the places that its disks have in this pod, and with the CPUs of this pod.
     async fn with_own_places(
         &self,
         id: &str,
@@ -241,7 +241,7 @@ impl Guest {
         let plan = &record.ok_or(Refusal::NotReceived)?.plan;
         moved_disks::check(&plan.claim_disks, settings::moved_volumes(), copied_disks)?;
         let placed = moved_disks::place(xml, &plan.domain_xml, &plan.claim_disks, lengths);
-        Ok(placed.await?)
+        Ok(own_cpus::with_own_cpus(placed.await?, &plan.domain_xml)?)
     }
 
     /// Whether this pod waits for that guest.
