@@ -44,7 +44,7 @@ impl Guests {
         let status = vmi.status.as_ref();
         let state = status.and_then(|status| status.migration_state.as_ref());
         let Some((state, uid)) =
-            state.and_then(|state| Some((state, state.migration_uid.clone()?)))
+            state.and_then(|state| Some((state, model::copy_id(state)?.to_owned())))
         else {
             self.migrations.remove(key);
             return Ok(Requeue::OnChange);
@@ -251,8 +251,11 @@ impl Guests {
             bandwidth_mib: limits::bandwidth_mib(written),
             copied_disks: copied_disks(guest.vmi),
             is_within_node: model::is_within_node(guest.state),
-            // A guest that is lost half-way would leave two claims, each with a part of what it wrote.
-            post_copy: limits::allows_post_copy(written) && moved_disks.is_empty(),
+            // A guest that is lost half-way would leave two claims, each with a part of what it wrote, and two VMIs,
+            // neither of which could go on.
+            post_copy: limits::allows_post_copy(written)
+                && moved_disks.is_empty()
+                && !model::is_decentralized(guest.state),
             parallel_connections: flows.connections,
             compression: flows.compression,
             moved_disks,
@@ -304,7 +307,7 @@ impl Guests {
                 .clone()?
                 .ending_after_silence(SILENCE_LIMIT),
             target: Target::at(SocketAddr::new(ip, port), format!("virt-handler.{node}")),
-            path: endpoint::path(guest.key, guest.uid),
+            path: endpoint::path(&guest.destination(), guest.uid),
         })
     }
 
@@ -378,6 +381,19 @@ struct Migrating<'a> {
 }
 
 impl Migrating<'_> {
+    /// The VMI that the guest goes to: its own or another one.
+    fn destination(&self) -> Key {
+        let target = self.state.target_state.as_ref();
+        let target = target.filter(|_| model::is_decentralized(self.state));
+        let named = target.and_then(|one| {
+            Some(Key::new(
+                one.domain_namespace.as_ref()?,
+                one.domain_name.as_ref()?,
+            ))
+        });
+        named.unwrap_or_else(|| self.key.clone())
+    }
+
     /// Whether the guest's memory was in two pods, and cannot come together any more.
     fn is_lost(&self) -> bool {
         let link = self.entry.session.link();

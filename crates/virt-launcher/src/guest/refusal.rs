@@ -8,7 +8,7 @@ use reasons::Reason;
 
 use super::file_servers::FileServerError;
 use super::metrics_server::MetricsError;
-use super::migration::MovedDiskError;
+use super::migration::{AdoptError, MovedDiskError};
 use super::passt_servers::PasstError;
 use super::saved_state::SavedStateError;
 use crate::hooks::HookError;
@@ -50,6 +50,8 @@ pub(crate) enum Refusal {
     NotReceived,
     #[error("the disks of the guest cannot be copied to this pod")]
     MovedDisk(#[from] MovedDiskError),
+    #[error("the guest of the other VMI cannot go on in this pod")]
+    Adopt(#[from] AdoptError),
     #[error("failed to prepare the guest's files")]
     Prepare(#[source] PrepareError),
     #[error("the hook sidecars have not agreed to the guest")]
@@ -87,9 +89,11 @@ impl Refusal {
     fn reason(&self) -> Reason {
         match self {
             Self::WrongGuest { .. } => Reason::WrongGuest,
-            Self::BadUuid(_) | Self::BadDump(_) | Self::BadBackup(_) | Self::TooManyConnections => {
-                Reason::InvalidPlan
-            }
+            Self::BadUuid(_)
+            | Self::BadDump(_)
+            | Self::BadBackup(_)
+            | Self::TooManyConnections
+            | Self::Adopt(_) => Reason::InvalidPlan,
             Self::NotRunning => Reason::NotRunning,
             Self::NoAgent => Reason::AgentNotConnected,
             Self::AgentBusy => Reason::AgentBusy,
@@ -129,6 +133,7 @@ impl Refusal {
             | Self::SavedState(_)
             | Self::Restore(_)
             | Self::MovedDisk(_)
+            | Self::Adopt(_)
             | Self::Terminating => false,
             Self::Prepare(error) => error.is_transient(),
             Self::Start { attempt, of, .. } => attempt < of,

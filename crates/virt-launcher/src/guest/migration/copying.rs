@@ -10,7 +10,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::moved_disks::{self, MovedDiskError};
-use super::peer::{Ask, Flows, Peer, PeerError, WireCookie};
+use super::peer::{Ask, Flows, Origin, Peer, PeerError, WireCookie};
 use super::{Event, post_copy};
 
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -67,6 +67,7 @@ pub(super) struct Copying {
     pub(super) connection: Connection,
     pub(super) domain: Domain,
     pub(super) migration: Migration,
+    pub(super) origin: Option<Origin>,
     pub(super) cancelled: CancellationToken,
     pub(super) switch: CancellationToken,
     pub(super) events: mpsc::Sender<Event>,
@@ -160,6 +161,7 @@ impl Copying {
                 Some(Compression::Zstd) => MigrationCompression::Zstd,
                 Some(Compression::None) | None => MigrationCompression::None,
             },
+            origin: self.origin.clone(),
         };
         Ok(peer.ask_for_flows(&ask).await?)
     }
