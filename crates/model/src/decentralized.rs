@@ -11,6 +11,10 @@ use crate::migration::has_arrived;
 use crate::volume_migration::{VolumeMove, VolumeMoves};
 use crate::{Guest, Storage, Target};
 
+/// What the end that sends has to give as `connectURL`: this cluster. Nothing listens there; both ends are led by the
+/// same virt-controller.
+pub const SYNCHRONIZATION_ADDRESS: &str = "local-cluster:9185";
+
 /// The end of a migration between two VMIs at which a VMI is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MigrationEnd {

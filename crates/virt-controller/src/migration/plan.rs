@@ -12,8 +12,11 @@ use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Pha
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as GuestPhase,
 };
+use model::MigrationEnd;
 use reasons::Reason;
+use serde_json::Value;
 
+use super::decentralized;
 use super::observe::{Observed, Turn};
 use super::view::Migration;
 use crate::view::Guest;
@@ -22,7 +25,7 @@ use crate::vmi::{PodState, pod_state};
 /// How long no node may have room for the pod.
 const UNSCHEDULABLE_SECONDS: i64 = 300;
 /// How long the pod, and then virt-handler of its node, may take.
-const PENDING_SECONDS: i64 = 900;
+pub(super) const PENDING_SECONDS: i64 = 900;
 /// How long virt-handler may take to plug in what the guest has moved for.
 const RESIZE_SECONDS: i64 = 60;
 /// Finished migrations of one guest that are kept.
@@ -35,6 +38,16 @@ pub(super) enum Step {
     /// Publish the migration on the VMI: from here on virt-handlers act.
     HandOver,
     RequestAbort,
+    /// Between two VMIs: tell the one that waits which guest comes, so that it gets a pod.
+    Pair,
+    /// Tell it that virt-handler of its node may prepare that pod.
+    AcceptNode,
+    /// Publish the migration on the VMI of the guest.
+    HandOverElsewhere,
+    /// Take over what the other end knows.
+    Synchronize,
+    /// End the wait for the guest.
+    Withdraw,
     DeleteTarget,
     RemoveFinalizer,
     /// Delete this migration, which is one of many that have ended.
@@ -47,32 +60,60 @@ pub(super) struct Plan {
     pub(super) phase: Phase,
     /// Why it has failed, for the event.
     pub(super) failure: Option<String>,
+    /// Why a migration between two VMIs waits, for its condition.
+    pub(super) blocked: Option<(Reason, &'static str)>,
+    /// What the other end knows and this one does not, for [`Step::Synchronize`].
+    pub(super) news: Option<Value>,
+    /// For [`Step::Withdraw`].
+    pub(super) withdrawal: Option<String>,
     pub(super) requeue_in: Option<Duration>,
 }
 
 impl Plan {
-    fn to(phase: Phase) -> Self {
+    pub(super) fn to(phase: Phase) -> Self {
         Self {
             step: None,
             phase,
             failure: None,
+            blocked: None,
+            news: None,
+            withdrawal: None,
             requeue_in: None,
         }
     }
 
-    fn with(self, step: Step) -> Self {
+    pub(super) fn with(self, step: Step) -> Self {
         let step = Some(step);
         Self { step, ..self }
     }
 
-    fn fail(message: impl Into<String>) -> Self {
+    pub(super) fn fail(message: impl Into<String>) -> Self {
         Self {
             failure: Some(message.into()),
             ..Self::to(Phase::Failed)
         }
     }
 
-    fn again_in(self, wait: Duration) -> Self {
+    pub(super) fn blocked(self, reason: Reason, message: &'static str) -> Self {
+        let blocked = Some((reason, message));
+        Self { blocked, ..self }
+    }
+
+    pub(super) fn synchronize(self, news: Value) -> Self {
+        Self {
+            news: Some(news),
+            ..self.with(Step::Synchronize)
+        }
+    }
+
+    pub(super) fn withdraw(self, why: impl Into<String>) -> Self {
+        Self {
+            withdrawal: Some(why.into()),
+            ..self.with(Step::Withdraw)
+        }
+    }
+
+    pub(super) fn again_in(self, wait: Duration) -> Self {
         let requeue_in = Some(wait);
         Self { requeue_in, ..self }
     }
@@ -89,6 +130,16 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     let Some(vmi) = observed.vmi.as_deref() else {
         return Plan::fail("the VirtualMachineInstance does not exist");
     };
+    if let (Some(end), Some(other)) = (migration.end(), &observed.other) {
+        return match end {
+            MigrationEnd::Source => decentralized::send(observed, vmi, other),
+            MigrationEnd::Target if model::has_come(&vmi.identity()) && vmi.is_final() => {
+                Plan::to(Phase::Succeeded)
+            }
+            MigrationEnd::Target if vmi.is_final() => Plan::fail("the guest has not come"),
+            MigrationEnd::Target => decentralized::receive(observed, vmi, other),
+        };
+    }
     if vmi.is_final() {
         return Plan::fail("the guest has ended");
     }
@@ -224,10 +275,6 @@ fn is_on_same_node(observed: &Observed, vmi: &Guest) -> bool {
 
 /// There is no target pod yet.
 fn pending(observed: &Observed, vmi: &Guest) -> Plan {
-    let spec = &observed.migration.spec;
-    if spec.send_to.is_some() || spec.receive.is_some() {
-        return Plan::fail("this version does not migrate between namespaces or clusters");
-    }
     let plan = Plan::to(Phase::Pending);
     if *vmi.phase() != GuestPhase::Running {
         return plan;
@@ -277,7 +324,7 @@ fn starting(observed: &Observed) -> Plan {
     ))
 }
 
-fn time_left(now: Timestamp, since: Option<Timestamp>, limit: i64) -> Option<Duration> {
+pub(super) fn time_left(now: Timestamp, since: Option<Timestamp>, limit: i64) -> Option<Duration> {
     let passed = now.duration_since(since.unwrap_or(now));
     let left = SignedDuration::from_secs(limit).saturating_sub(passed);
     Duration::try_from(left).ok().filter(|left| !left.is_zero())

@@ -183,7 +183,7 @@ impl Guest {
                     return Err(Refusal::TooManyConnections);
                 }
                 let xml = match &origin {
-                    Some(origin) => self.adopt(&id, xml, origin)?,
+                    Some(origin) => self.take_in(&id, xml, origin)?,
                     None => xml,
                 };
                 let xml = self.with_own_places(&id, xml, &copied_disks, &disk_lengths);
@@ -232,7 +232,7 @@ impl Guest {
 
     /// Takes a guest of another VMI for that of this pod: it keeps its UUID, by which libvirt knows it, and gets the
     /// paths of this pod.
-    fn adopt(&mut self, id: &str, xml: String, origin: &Origin) -> Result<String, Refusal> {
+    fn take_in(&mut self, id: &str, xml: String, origin: &Origin) -> Result<String, Refusal> {
         let record = self.store.record().filter(|_| self.expects(id));
         let plan = &record.ok_or(Refusal::NotReceived)?.plan;
         let own = Origin::of(plan);
