@@ -166,7 +166,9 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         if of_guest.iter().any(|one| one.end().is_some()) || vmi.is_of_two() {
             // The other end reads this VMI.
             let list = all.list();
-            let of_others = list.iter().filter(|one| one.end().is_some() && !one.is_final());
+            let of_others = list
+                .iter()
+                .filter(|one| one.end().is_some() && !one.is_final());
             queue.add_all(of_others.map(|one| Key::of(one.as_ref())), VMI);
         }
         queue.add_all(of_guest.iter().map(|one| Key::of(one.as_ref())), VMI);

@@ -161,8 +161,7 @@ impl Controller {
             let is_kept_back = one.uid() != migration.uid() && one.is_rejected();
             // One that waits for its other end takes no turn from others.
             let is_asking = one.end().is_none() || one.uid() == migration.uid();
-            let is_ready =
-                one.is_waiting() && !one.is_deleting() && !is_kept_back && is_asking;
+            let is_ready = one.is_waiting() && !one.is_deleting() && !is_kept_back && is_asking;
             is_ready && back_off(one, &groups, now).is_none()
         });
         // Others are decided on at the same time, before their writes are in the cache.

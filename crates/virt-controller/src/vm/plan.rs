@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubevirt_api::{annotations, finalizers};
 use kubevirt_api::vm_status::{
     StateChangeRequestAction as Action, VirtualMachineStartFailure,
     VirtualMachineStateChangeRequest as Request,
 };
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
+use kubevirt_api::{annotations, finalizers};
 use reasons::Reason;
 
 use super::data_volumes::{self, Readiness};
@@ -270,7 +270,9 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         return plan.steps.push(Step::Halt);
     }
     if plan.strategy == Strategy::WaitAsReceiver
-        && observed.own_vmi().is_some_and(|vmi| model::has_come(&vmi.identity()))
+        && observed
+            .own_vmi()
+            .is_some_and(|vmi| model::has_come(&vmi.identity()))
         && restored_strategy(&observed.vm).is_some()
     {
         return plan.steps.push(Step::RestoreStrategy);

@@ -207,7 +207,10 @@ impl Controller {
         };
         let target = state.target_state.as_ref();
         let found = target.and_then(|target| {
-            let (namespace, name) = (target.domain_namespace.as_ref()?, target.domain_name.as_ref()?);
+            let (namespace, name) = (
+                target.domain_namespace.as_ref()?,
+                target.domain_name.as_ref()?,
+            );
             self.vmis.get(&Key::new(namespace, name))
         });
         found.is_some_and(|other| {

@@ -1,7 +1,7 @@
 //! Whether the guest of one VMI can go on in the pod of another one: both must give it the same devices. Pure.
 
 use kubevirt_api::VirtualMachineInstance;
-use model::{Guest, Storage};
+use model::{Guest, KeptState, Storage};
 use serde_json::{Value, json};
 
 /// Parts of a domain that each VMI has of its own. The guest keeps those that it has.
@@ -12,6 +12,12 @@ pub(super) fn mismatch(
     source: &VirtualMachineInstance,
     target: &VirtualMachineInstance,
 ) -> Option<String> {
+    if let Some(state) = KeptState::of(&source.spec.domain).first() {
+        return Some(format!(
+            "{}: what it keeps for the guest does not go to another VMI",
+            state.field()
+        ));
+    }
     let guest = Guest::of(source);
     let mut volumes = guest.volumes.iter();
     if let Some(volume) = volumes.find(|volume| guest.is_hotplugged(volume)) {

@@ -43,9 +43,8 @@ pub(in crate::migration) fn peers<'a>(
     migration: &'a Migration,
 ) -> impl Iterator<Item = &'a Arc<Migration>> {
     let id = migration.migration_id();
-    all.iter().filter(move |one| {
-        id.is_some() && one.migration_id() == id && one.uid() != migration.uid()
-    })
+    all.iter()
+        .filter(move |one| id.is_some() && one.migration_id() == id && one.uid() != migration.uid())
 }
 
 fn find(all: &[Arc<Migration>], migration: &Migration) -> Peer {

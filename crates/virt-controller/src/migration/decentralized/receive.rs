@@ -124,8 +124,7 @@ fn paired(observed: &Observed, vmi: &Guest, state: &State, other: &Other) -> Pla
     let sent = other.vmi.as_deref();
     let sent_state = sent.and_then(|source| source.status.migration.as_deref());
     let copy = model::copy_id(state);
-    let sent_state =
-        sent_state.filter(|sent| copy.is_some() && model::copy_id(sent) == copy);
+    let sent_state = sent_state.filter(|sent| copy.is_some() && model::copy_id(sent) == copy);
     if let Some(patch) = sent_state.and_then(|sent| news(state, sent)) {
         return plan.synchronize(patch);
     }
