@@ -10,6 +10,7 @@ use model::MigrationEnd;
 use reconcile::Key;
 
 use super::match_up;
+use super::receive::immovable;
 use crate::migration::observe::Turn;
 use crate::migration::view::Migration;
 use crate::migration::{Controller, MigrationError};
@@ -56,6 +57,19 @@ fn find(all: &[Arc<Migration>], migration: &Migration) -> Peer {
     }
 }
 
+/// The one that the state of this end names: a third one that has the same ID by now changes nothing.
+fn paired(all: &[Arc<Migration>], migration: &Migration, state: &State) -> Peer {
+    let of_source = state.source_state.as_ref();
+    let of_target = state.target_state.as_ref();
+    let uids = [
+        of_source.and_then(|one| one.migration_uid.as_deref()),
+        of_target.and_then(|one| one.migration_uid.as_deref()),
+    ];
+    let mut open = peers(all, migration).filter(|one| !one.is_final() && !one.is_deleting());
+    let found = open.find(|one| uids.contains(&Some(one.uid())));
+    found.map_or(Peer::None, |one| Peer::One(Arc::clone(one)))
+}
+
 /// The VMI at the other end, as the state of this end names it.
 pub(super) fn named(state: &State, end: MigrationEnd) -> Option<(Key, &str)> {
     let (namespace, name, uid) = match end {
@@ -84,17 +98,18 @@ impl Controller {
             return Ok(None);
         };
         let all = self.migrations.list();
-        let peer = find(&all, migration);
         let state = vmi.and_then(|vmi| vmi.migration(migration.uid()));
-        if let Some((key, uid)) = state.and_then(|state| named(state, end)) {
+        if let Some((state, (key, uid))) = state.and_then(|state| Some((state, named(state, end)?)))
+        {
             let found = self.vmis.get(&key);
             let found = found.filter(|one| one.metadata.uid.as_deref() == Some(uid));
             return Ok(Some(Other {
-                peer,
+                peer: paired(&all, migration, state),
                 vmi: found,
                 ..Other::default()
             }));
         }
+        let peer = find(&all, migration);
         let of_peer = match &peer {
             Peer::One(one) => self.vmis.get(&one.guest()),
             Peer::None | Peer::Several => None,
@@ -109,8 +124,14 @@ impl Controller {
             && *own.phase() == GuestPhase::WaitingForSync
             && *source.phase() == GuestPhase::Running
         {
-            other.turn = Some(self.turn(sends, self.clock.now()));
-            other.mismatch = self.mismatch(source, own).await?;
+            other.mismatch = match immovable(source) {
+                Some(why) => Some(why),
+                None => self.mismatch(source, own).await?,
+            };
+            // Asked for last: a turn that is given counts.
+            if other.mismatch.is_none() {
+                other.turn = Some(self.turn(sends, self.clock.now()));
+            }
         }
         Ok(Some(other))
     }

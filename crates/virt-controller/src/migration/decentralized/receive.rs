@@ -81,8 +81,8 @@ fn unpaired(observed: &Observed, vmi: &Guest, other: &Other) -> Plan {
     if *source.phase() != GuestPhase::Running || source.is_deleting() {
         return plan.blocked(Reason::AwaitsPeer, "the guest to receive does not run");
     }
-    if let Some(why) = immovable(source).or_else(|| other.mismatch.clone()) {
-        return Plan::fail(why);
+    if let Some(why) = &other.mismatch {
+        return Plan::fail(why.clone());
     }
     match other.turn {
         Some(Turn::Now) => Plan::to(Phase::Pending).with(Step::Pair),
@@ -166,7 +166,7 @@ fn reason_to_withdraw(observed: &Observed, vmi: &Guest, sent: Option<&Guest>) ->
     }
     let sends = observed.other.as_ref().map(|other| &other.peer);
     if !matches!(sends, Some(Peer::One(_))) {
-        return Some("the migration with sendTo has ended, or is not the only one".to_owned());
+        return Some("the migration with sendTo has ended".to_owned());
     }
     withdrawal_due(observed)
         .is_none()
