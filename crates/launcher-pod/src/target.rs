@@ -395,4 +395,16 @@ mod tests {
         let ready = json!({"targetNodeDomainReadyTimestamp": "2026-11-21T12:00:00Z"});
         check(ready, "p2");
     }
+
+    #[test]
+    fn each_vmi_keeps_its_pod_when_the_guest_goes_from_one_to_the_other() {
+        let state = json!({"sourcePod": "ps", "targetPod": "pt", "completed": true,
+            "sourceState": {"virtualMachineInstanceUID": "s"},
+            "targetState": {"virtualMachineInstanceUID": "t"}});
+        for (uid, expected) in [("s", "ps"), ("t", "pt")] {
+            let mut vmi = vmi(&json!({"migrationState": state}));
+            vmi.metadata.uid = Some(uid.to_owned());
+            assert_eq!(current_pod_name(&vmi), expected);
+        }
+    }
 }

@@ -381,4 +381,43 @@ mod tests {
         let failed = within(json!({"completed": true, "failed": true}));
         check(failed, "n2", "n2", None);
     }
+
+    #[test]
+    fn pod_that_waits_for_a_guest_of_another_vmi_runs_none_before_it_has_come() {
+        let check = |phase: &str, state: Value, expected: Option<Part>| {
+            let mut whole = json!({
+                "targetNode": "n2", "targetPod": "target",
+                "sourceState": {"virtualMachineInstanceUID": "other", "migrationUID": "ms"},
+                "targetState": {"virtualMachineInstanceUID": "11111111-aaaa", "migrationUID": "mt"},
+            });
+            for (name, value) in state.as_object().into_iter().flatten() {
+                whole[name] = value.clone();
+            }
+            let whole = if state.is_null() { Value::Null } else { whole };
+            let vmi: VirtualMachineInstance = serde_json::from_value(json!({
+                "metadata": {"name": "a", "namespace": "n", "uid": "11111111-aaaa",
+                             "annotations": {"kubevirt.io/create-migration-target": "true"}},
+                "status": {"nodeName": "n2", "phase": phase, "migrationState": whole,
+                           "activePods": {"new": "n2"}},
+            }))
+            .unwrap();
+            let pod: Pod = serde_json::from_value(json!({"metadata": {
+                "name": "target", "namespace": "n", "uid": "new", "ownerReferences": [{
+                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+                    "name": "a", "uid": "11111111-aaaa", "controller": true}],
+            }}))
+            .unwrap();
+            assert_eq!(part_of(&pod, &vmi, "n2"), expected, "{phase} {state}");
+        };
+        check("Scheduled", Value::Null, None);
+        check("Scheduled", json!({"targetNode": null}), None);
+        check("Scheduled", json!({}), Some(Part::Arrives));
+        check("Scheduled", json!({"completed": true}), Some(Part::Runs));
+        check(
+            "Scheduled",
+            json!({"completed": true, "failed": true}),
+            None,
+        );
+        check("Running", json!({"completed": true}), Some(Part::Runs));
+    }
 }

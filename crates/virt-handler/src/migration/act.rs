@@ -221,7 +221,9 @@ impl Guests {
         }
         let listening = match self.way(guest) {
             Some(way) => self.listen(guest, way).map_err(|error| error.to_string()),
-            None => Err("the address of the new pod is not valid".to_owned()),
+            None => Err(
+                "the address of the new pod is not valid, or it expects another guest".to_owned(),
+            ),
         };
         let listening = match listening {
             Ok(listening) => listening,
@@ -293,6 +295,9 @@ impl Guests {
     fn way(&self, guest: &Migrating<'_>) -> Option<Way> {
         let state = guest.state;
         if model::is_within_node(state) {
+            if model::is_decentralized(state) && !self.is_awaited(guest) {
+                return None;
+            }
             let pod = arriving_pod(&self.parts.pods, guest.vmi, &self.parts.node)?;
             return Some(Way::WithinNode(pod));
         }
@@ -308,6 +313,21 @@ impl Guests {
                 .ending_after_silence(SILENCE_LIMIT),
             target: Target::at(SocketAddr::new(ip, port), format!("virt-handler.{node}")),
             path: endpoint::path(&guest.destination(), guest.uid),
+        })
+    }
+
+    /// Whether the other VMI, which is on this node, too, waits for this guest.
+    fn is_awaited(&self, guest: &Migrating<'_>) -> bool {
+        let other = self.vmi(&guest.destination());
+        let status = other.as_ref().and_then(|vmi| vmi.status.as_ref());
+        let state = status.and_then(|status| status.migration_state.as_ref());
+        state.is_some_and(|state| {
+            let source = state.source_state.as_ref();
+            let uid = source.and_then(|one| one.virtual_machine_instance_uid.as_ref());
+            let is_over = state.completed == Some(true) || state.failed == Some(true);
+            uid == guest.vmi.metadata.uid.as_ref()
+                && model::copy_id(state) == Some(guest.uid)
+                && !is_over
         })
     }
 
