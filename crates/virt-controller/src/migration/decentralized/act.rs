@@ -51,8 +51,14 @@ impl Controller {
             "targetState": own,
         });
         let state = in_place_of(&json!(vmi.status.migration), new);
-        self.publish_on(vmi, json!({"status": {"migrationState": state}}))
-            .await?;
+        let mut body = json!({"status": {"migrationState": state}});
+        if !other.addresses.is_empty() {
+            // The pod's networks are made for them.
+            let all = other.addresses.iter();
+            let all = all.map(|(name, mac)| json!({"name": name, "mac": mac}));
+            body["status"]["interfaces"] = all.collect();
+        }
+        self.publish_on(vmi, body).await?;
         failpoints::after("virt-controller/migration/pair");
         Ok(())
     }

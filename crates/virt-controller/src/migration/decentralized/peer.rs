@@ -24,6 +24,8 @@ pub(in crate::migration) struct Other {
     pub(in crate::migration) vmi: Option<Arc<Guest>>,
     /// Why the guest of the one VMI cannot go on in the other one.
     pub(in crate::migration) mismatch: Option<String>,
+    /// The hardware addresses of the guest, which it keeps: names and addresses of its interfaces.
+    pub(in crate::migration) addresses: Vec<(String, String)>,
     /// For the end that receives: whether the other one may begin.
     pub(in crate::migration) turn: Option<Turn>,
 }
@@ -124,10 +126,10 @@ impl Controller {
             && *own.phase() == GuestPhase::WaitingForSync
             && *source.phase() == GuestPhase::Running
         {
-            other.mismatch = match immovable(source) {
-                Some(why) => Some(why),
-                None => self.mismatch(source, own).await?,
-            };
+            let whole = self.read_whole(source).await?;
+            other.addresses = whole.as_ref().map(addresses).unwrap_or_default();
+            let differs = || match_up::mismatch(whole.as_ref()?, own.whole()?);
+            other.mismatch = immovable(source).or_else(differs);
             // Asked for last: a turn that is given counts.
             if other.mismatch.is_none() {
                 other.turn = Some(self.turn(sends, self.clock.now()));
@@ -136,22 +138,23 @@ impl Controller {
         Ok(Some(other))
     }
 
-    async fn mismatch(
+    /// Its spec is not kept after its pod has been created.
+    async fn read_whole(
         &self,
         source: &Guest,
-        target: &Guest,
-    ) -> Result<Option<String>, MigrationError> {
-        let Some(target) = target.whole() else {
-            return Ok(None);
-        };
-        // Its spec is not kept after its pod has been created.
+    ) -> Result<Option<VirtualMachineInstance>, MigrationError> {
         let key = Key::of(source);
         let api = Api::<VirtualMachineInstance>::namespaced(self.client.clone(), &key.namespace);
         let read = api.get_opt(&key.name).await;
-        let whole = read.map_err(|source| MigrationError::Read {
+        read.map_err(|source| MigrationError::Read {
             what: "the VMI at the other end",
             source: Box::new(source),
-        })?;
-        Ok(whole.and_then(|source| match_up::mismatch(&source, target)))
+        })
     }
+}
+
+fn addresses(vmi: &VirtualMachineInstance) -> Vec<(String, String)> {
+    let all = vmi.status.iter().flat_map(|status| &status.interfaces);
+    all.filter_map(|one| Some((one.name.clone()?, one.mac.clone()?)))
+        .collect()
 }

@@ -72,6 +72,7 @@ fn next(own: [Value; 2], other: [Option<Value>; 2]) -> Plan {
             peer: peer.map_or(Peer::None, |peer| Peer::One(parse(peer))),
             vmi: other.map(parse),
             mismatch: None,
+            addresses: Vec::new(),
             turn: Some(Turn::Now),
         }),
         newer: 0,
