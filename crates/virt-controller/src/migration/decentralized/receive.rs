@@ -107,7 +107,11 @@ fn paired(observed: &Observed, vmi: &Guest, state: &State, other: &Other) -> Pla
         return Plan::fail(message.unwrap_or_else(|| "virt-handler gave no reason".to_owned()));
     }
     let has_come = model::has_come(&vmi.identity());
-    if has_come && state.completed == Some(true) && *vmi.phase() == GuestPhase::Running {
+    let is_marked = vmi
+        .annotation(annotations::CREATE_MIGRATION_TARGET)
+        .is_some();
+    let is_over = has_come && state.completed == Some(true) && !is_marked;
+    if is_over && *vmi.phase() == GuestPhase::Running {
         return Plan::to(Phase::Succeeded);
     }
     let phase = match (&state.start_timestamp, &state.target_node_address) {
@@ -127,6 +131,10 @@ fn paired(observed: &Observed, vmi: &Guest, state: &State, other: &Other) -> Pla
     let sent_state = sent_state.filter(|sent| copy.is_some() && model::copy_id(sent) == copy);
     if let Some(patch) = sent_state.and_then(|sent| news(state, sent)) {
         return plan.synchronize(patch);
+    }
+    if has_come && is_marked {
+        // It is a VMI like any other from now on.
+        return plan.synchronize(json!({"completed": true}));
     }
     if has_come {
         return plan;

@@ -142,11 +142,12 @@ fn each_end_learns_from_the_other_one() {
     over["completed"] = true.into();
     let found = received("Running", there(begun), here(over.clone()));
     assert_eq!(found, (Phase::Running, step));
-    let found = received(
-        "Running",
-        vmi("t", "Running", Some(state("mt", &over))),
-        here(over),
-    );
+    // It is marked as one that waits no more.
+    let mut come = vmi("t", "Running", Some(state("mt", &over)));
+    let found = received("Running", come.clone(), here(over.clone()));
+    assert_eq!(found, (Phase::Running, step));
+    come["metadata"]["annotations"] = json!({});
+    let found = received("Running", come, here(over));
     assert_eq!(found, (Phase::Succeeded, None));
 }
 
