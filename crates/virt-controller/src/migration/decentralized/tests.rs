@@ -1,3 +1,5 @@
+//! Plans of the two ends for states of both VMIs.
+
 use std::sync::Arc;
 
 use jiff::Timestamp;
