@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::figures;
 use super::observe::{Begun, Observed, is_of};
-use super::plan::{Plan, Step};
 use super::status::{self, Done};
+use super::steps::{Plan, Step};
 use super::view::Migration;
 use super::{Controller, MigrationError};
 use crate::MANAGER;

@@ -3,7 +3,7 @@
 //! This controller creates the pod, publishes the migration on the VMI and follows what the
 //! virt-handlers of the two nodes report there. The VMI controller moves the VMI to its new node.
 //!
-//! - `plan` derives phase and steps from the observed objects;
+//! - `plan` derives phase and `steps` from the observed objects;
 //! - `limits` decides whose turn it is among the migrations that wait;
 //! - `policy` chooses the settings of a migration;
 //! - `figures` are the metrics;
@@ -24,6 +24,7 @@ mod observe;
 mod plan;
 mod policy;
 mod status;
+mod steps;
 mod target;
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use model::MigrationEnd;
 use reconcile::Key;
 
 use super::decentralized::Other;
-use super::limits::{self, Limits, Waiting};
+use super::limits::{self, Limits, Turn, Waiting};
 use super::view::Migration;
 use super::{Controller, MigrationError};
 use crate::view::Guest;
@@ -36,14 +36,6 @@ pub(super) struct Observed {
     /// How many migrations of the guest have ended after this one.
     pub(super) newer: usize,
     pub(super) now: Timestamp,
-}
-
-/// Whether the limits permit another migration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    Now,
-    /// Look again after that time.
-    In(Duration),
 }
 
 /// How far a migration has come that still waits according to the cache.

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::decentralized;
 use super::observe::Observed;
-use super::plan::Plan;
+use super::steps::Plan;
 use super::view::Migration;
 use crate::MANAGER;
 

@@ -16,8 +16,10 @@ use reconcile::Key;
 use serde_json::{Value, json};
 
 use super::limits::{Limits, Waiting, back_off, may_begin, priority};
-use super::observe::{Observed, Turn, back_off_of, by_guest};
-use super::plan::{Plan, Step, plan};
+use super::limits::Turn;
+use super::observe::{Observed, back_off_of, by_guest};
+use super::plan::plan;
+use super::steps::{Plan, Step};
 use super::policy;
 use super::view::Migration;
 use crate::merge_patch::in_place_of;

@@ -11,7 +11,7 @@ use super::{Peer, send};
 use crate::merge_patch::in_place_of;
 use crate::migration::act::place;
 use crate::migration::observe::Observed;
-use crate::migration::plan::Plan;
+use crate::migration::steps::Plan;
 use crate::migration::{Controller, MigrationError};
 use crate::view::Guest;
 

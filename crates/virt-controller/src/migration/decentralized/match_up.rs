@@ -1,11 +1,25 @@
 //! Whether the guest of one VMI can go on in the pod of another one: both must give it the same devices. Pure.
 
 use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::conditions::{self, Condition as _};
+use kubevirt_api::vmi_status::VirtualMachineInstanceConditionType;
 use model::{Guest, KeptState, Storage};
+use reasons::Reason;
 use serde_json::{Value, json};
+
+use crate::view;
 
 /// Parts of a domain that each VMI has of its own. The guest keeps those that it has.
 const OWN: [&str; 2] = ["/firmware/uuid", "/firmware/serial"];
+
+/// Why the guest cannot be migrated to another VMI. Its disks are copied, so they need not be shared.
+pub(super) fn immovable(source: &view::Guest) -> Option<String> {
+    let kind = VirtualMachineInstanceConditionType::LiveMigratable;
+    let found = conditions::find(&source.status.conditions, &kind)?;
+    let is_obstacle = found.status == conditions::FALSE
+        && found.reason() != Reason::DisksNotLiveMigratable.as_str();
+    is_obstacle.then(|| format!("the guest cannot be migrated: {}", found.message()))
+}
 
 /// The first thing that would differ for the guest.
 pub(super) fn mismatch(

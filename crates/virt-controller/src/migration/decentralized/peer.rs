@@ -9,9 +9,8 @@ use kubevirt_api::vmi_status::VirtualMachineInstancePhase as GuestPhase;
 use model::MigrationEnd;
 use reconcile::Key;
 
-use super::match_up;
-use super::receive::immovable;
-use crate::migration::observe::Turn;
+use super::match_up::{self, immovable};
+use crate::migration::limits::Turn;
 use crate::migration::view::Migration;
 use crate::migration::{Controller, MigrationError};
 use crate::view::Guest;

@@ -4,18 +4,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kubevirt_api::annotations;
-use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::migration::VirtualMachineInstanceMigrationState as State;
 use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Phase;
-use kubevirt_api::vmi_status::{
-    VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as GuestPhase,
-};
+use kubevirt_api::vmi_status::VirtualMachineInstancePhase as GuestPhase;
 use reasons::Reason;
 use serde_json::{Value, json};
 
 use super::{Other, Peer};
-use crate::migration::observe::{Observed, Turn};
-use crate::migration::plan::{PENDING_SECONDS, Plan, Step, time_left};
+use crate::migration::limits::Turn;
+use crate::migration::observe::Observed;
+use crate::migration::steps::{PENDING_SECONDS, Plan, Step, time_left};
 use crate::view::Guest;
 
 /// How long the new node may take to report the guest, once the VMI that it has left is over without a report.
@@ -89,15 +87,6 @@ fn unpaired(observed: &Observed, vmi: &Guest, other: &Other) -> Plan {
         Some(Turn::In(wait)) => plan.again_in(wait),
         None => plan,
     }
-}
-
-/// Why the guest cannot be migrated to another VMI. Its disks are copied, so they need not be shared.
-pub(super) fn immovable(source: &Guest) -> Option<String> {
-    let kind = VirtualMachineInstanceConditionType::LiveMigratable;
-    let found = conditions::find(&source.status.conditions, &kind)?;
-    let is_obstacle = found.status == conditions::FALSE
-        && found.reason() != Reason::DisksNotLiveMigratable.as_str();
-    is_obstacle.then(|| format!("the guest cannot be migrated: {}", found.message()))
 }
 
 fn paired(observed: &Observed, vmi: &Guest, state: &State, other: &Other) -> Plan {

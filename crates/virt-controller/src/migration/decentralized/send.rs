@@ -7,10 +7,10 @@ use kubevirt_api::vmi_status::VirtualMachineInstancePhase as GuestPhase;
 use reasons::Reason;
 use serde_json::{Value, json};
 
-use super::receive::immovable;
+use super::match_up::immovable;
 use super::{Other, Peer};
 use crate::migration::observe::Observed;
-use crate::migration::plan::{PENDING_SECONDS, Plan, Step, time_left};
+use crate::migration::steps::{PENDING_SECONDS, Plan, Step, time_left};
 use crate::view::Guest;
 
 /// Members of the state that virt-handler of the new node writes.

@@ -7,8 +7,10 @@ use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Pha
 use serde_json::{Value, json};
 
 use super::{Other, Peer};
-use crate::migration::observe::{Observed, Turn};
-use crate::migration::plan::{Plan, Step, plan};
+use crate::migration::limits::Turn;
+use crate::migration::observe::Observed;
+use crate::migration::plan::plan;
+use crate::migration::steps::{Plan, Step};
 use crate::migration::view::Migration;
 use crate::view::Guest;
 
