@@ -15,12 +15,12 @@ use kubevirt_api::migration_request::{
 use reconcile::Key;
 use serde_json::{Value, json};
 
-use super::limits::{Limits, Waiting, back_off, may_begin, priority};
 use super::limits::Turn;
+use super::limits::{Limits, Waiting, back_off, may_begin, priority};
 use super::observe::{Observed, back_off_of, by_guest};
 use super::plan::plan;
-use super::steps::{Plan, Step};
 use super::policy;
+use super::steps::{Plan, Step};
 use super::view::Migration;
 use crate::merge_patch::in_place_of;
 
