@@ -54,8 +54,8 @@ pub use claimed_device::{
 pub use cpu::{Architecture, CpuModel, Topology, needs_fixed_tsc};
 pub use credential::{Credential, Propagation};
 pub use decentralized::{
-    MigrationEnd, SYNCHRONIZATION_ADDRESS, awaits_guest, copy_id, has_come, has_departed, is_decentralized,
-    may_have_departed, migration_end, written_claims,
+    MigrationEnd, SYNCHRONIZATION_ADDRESS, awaits_guest, copy_id, has_come, has_departed,
+    is_decentralized, may_have_departed, migration_end, written_claims,
 };
 pub use disk::{Bus, Device, Disk, Target};
 pub use filesystem::{Filesystem, SharedDirectory};
