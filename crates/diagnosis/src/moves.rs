@@ -7,7 +7,7 @@ use kubevirt_api::{
     migration::MigrationAbortStatus,
     vmi_status::VirtualMachineInstanceConditionType as Type,
 };
-use model::GuestSize;
+use model::{GuestSize, MigrationEnd};
 use reasons::Reason;
 
 use crate::{Finding, Observed};
@@ -196,8 +196,12 @@ fn has_room(observed: &Observed) -> bool {
 
 /// To which place the last migration failed, and why.
 fn last_failure(observed: &Observed) -> Option<(&str, &str)> {
-    let status = observed.own_vmi()?.status.as_ref()?;
-    let state = status.migration_state.as_ref()?;
+    let vmi = observed.own_vmi()?;
+    let state = vmi.status.as_ref()?.migration_state.as_ref()?;
+    // Its guest was to come from another VM, and has a cause of its own.
+    if model::migration_end(vmi) == Some(MigrationEnd::Target) {
+        return None;
+    }
     let was_cancelled = state.abort_status == Some(MigrationAbortStatus::Succeeded);
     if state.failed != Some(true) || was_cancelled || observed.is_final() {
         return None;

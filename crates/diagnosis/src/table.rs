@@ -121,6 +121,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("backup-restore-failed", Notice, "the last restore of a backup of the VM failed", backup_restores::failed).explains(&[R::VirtualMachineBackupRestoreFailed]),
     Rule::new("backup-restore-waits", Notice, "a restore of a backup of the VM waits", backup_restores::waits).explains(&[R::BackupRestoreWaits]),
     Rule::new("halted", Off, "the VM is off, as its run strategy requests", vm::halted),
+    Rule::new("awaits-guest", Waiting, "the VM waits for the guest of another VM", vm::awaits_guest),
     Rule::new("not-started", Off, "the VM was not started by a user", vm::not_started),
     Rule::new("ended-well", Off, "the guest shut itself down", vm::ended_well),
     // Fallbacks, where nothing more precise is known.

@@ -213,6 +213,36 @@ pub(crate) fn halted(observed: &Observed) -> Vec<Finding> {
     ]
 }
 
+/// The VM gets the guest of another VM.
+pub(crate) fn awaits_guest(observed: &Observed) -> Vec<Finding> {
+    let Some(vmi) = observed.own_vmi() else {
+        return Vec::new();
+    };
+    let status = vmi.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_ref());
+    if phase != Some(&Phase::WaitingForSync) {
+        return Vec::new();
+    }
+    let state = status.and_then(|status| status.migration_state.as_ref());
+    let last = state.filter(|state| state.failed == Some(true));
+    let last = last.and_then(|state| state.failure_reason.as_deref());
+    let last = last.map_or_else(String::new, |why| {
+        format!(" The last one did not come: {why}.")
+    });
+    vec![
+        Finding::new(format!(
+            "The VM waits for the guest of another VM: one migration has to receive it here, and another one, with \
+             the same migrationID, has to send it.{last}"
+        ))
+        .evidence(
+            observed.vmi_object(),
+            "status.phase",
+            Phase::WaitingForSync.as_str(),
+        )
+        .next(observed.kubectl("get virtualmachineinstancemigrations")),
+    ]
+}
+
 pub(crate) fn not_started(observed: &Observed) -> Vec<Finding> {
     let is_manual = observed.strategy() == Some(Strategy::Manual) && !is_suspended(observed);
     if observed.vmi.is_some() || !is_manual || observed.is_start_requested() {

@@ -8,7 +8,7 @@ use model::{Guest, VolumeSource};
 
 use crate::{
     ContainerDisks, Feature, Input, PodError, Settings, Surroundings, compute::grace_seconds,
-    container, hooks, init, metadata, scheduling, security, volumes,
+    container, hooks, init, metadata, scheduling, security, target, volumes,
 };
 
 /// Seconds that the pod gets beyond that, so that the launcher can still force a power-off.
@@ -28,11 +28,15 @@ pub fn pod(
         settings,
         surroundings,
     };
-    Ok(Pod {
+    let mut pod = Pod {
         metadata: metadata::render(&input)?,
         spec: Some(spec(&input)?),
         status: None,
-    })
+    };
+    if model::awaits_guest(vmi) {
+        target::receive_from_elsewhere(&mut pod, vmi);
+    }
+    Ok(pod)
 }
 
 /// Renders a pod that only makes the cluster bind the persistent volume claims of a VMI on a node

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{EnvVar, Pod, PodAffinityTerm, PodAntiAffinity};
+use k8s_openapi::api::core::v1::{EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kubevirt_api::quantity::Amount;
 use kubevirt_api::{VirtualMachineInstance, annotations, labels};
-use model::{GuestSize, Topology};
+use model::{GuestSize, MigrationEnd, Topology, VolumeMoves};
 
 use crate::{
     CONTAINER, PodError, Settings, Surroundings, metadata, pod::pod, probes, scheduling::HOST_NAME,
@@ -72,18 +72,7 @@ pub fn target_pod(
         selector.extend(own);
         let cpu = migration.cpu_labels.iter();
         selector.extend(cpu.map(|label| (label.clone(), "true".to_owned())));
-        spec.containers.iter_mut().for_each(probes::await_guest);
-        if !moves.is_empty() {
-            // The launcher takes no guest if virt-handler of the node is too old to have its disks copied.
-            let mut all = spec.containers.iter_mut();
-            if let Some(compute) = all.find(|container| container.name == CONTAINER) {
-                compute.env.get_or_insert_default().push(EnvVar {
-                    name: MOVED_VOLUMES.to_owned(),
-                    value: Some(moves.len().to_string()),
-                    ..EnvVar::default()
-                });
-            }
-        }
+        await_guest(spec, &moves);
         match migration.destination {
             Destination::SameNode(node) => {
                 // A wish for another node is not overridden: no node takes the pod then.
@@ -142,6 +131,35 @@ fn as_it_is(vmi: &VirtualMachineInstance) -> VirtualMachineInstance {
     vmi
 }
 
+/// The pod of a VMI whose guest comes from another VMI: it waits for the guest, and its claims get the contents of
+/// those there.
+pub(crate) fn receive_from_elsewhere(pod: &mut Pod, vmi: &VirtualMachineInstance) {
+    let moves = model::written_claims(vmi);
+    pod.metadata.annotations.get_or_insert_default().insert(
+        annotations::MIGRATED_VOLUMES.to_owned(),
+        model::pod_annotation(&moves),
+    );
+    if let Some(spec) = &mut pod.spec {
+        await_guest(spec, &moves);
+    }
+}
+
+fn await_guest(spec: &mut PodSpec, moves: &VolumeMoves) {
+    spec.containers.iter_mut().for_each(probes::await_guest);
+    if moves.is_empty() {
+        return;
+    }
+    // The launcher takes no guest if virt-handler of the node is too old to have its disks copied.
+    let mut all = spec.containers.iter_mut();
+    if let Some(compute) = all.find(|container| container.name == CONTAINER) {
+        compute.env.get_or_insert_default().push(EnvVar {
+            name: MOVED_VOLUMES.to_owned(),
+            value: Some(moves.len().to_string()),
+            ..EnvVar::default()
+        });
+    }
+}
+
 /// Where there are other nodes, two pods of one guest are never on the same one.
 fn away_from_pods_of(vmi_uid: String) -> PodAffinityTerm {
     PodAffinityTerm {
@@ -164,12 +182,11 @@ pub fn target_pod_name(vmi: &VirtualMachineInstance, migration_uid: &str) -> Str
 pub fn current_pod_name(vmi: &VirtualMachineInstance) -> String {
     let status = vmi.status.as_ref();
     let state = status.and_then(|status| status.migration_state.as_ref());
-    let pod = state.and_then(|state| {
-        if model::has_moved(vmi) {
-            state.target_pod.clone()
-        } else {
-            state.source_pod.clone()
-        }
+    let pod = state.and_then(|state| match model::migration_end(vmi) {
+        Some(MigrationEnd::Source) => state.source_pod.clone(),
+        Some(MigrationEnd::Target) => state.target_pod.clone(),
+        None if model::has_moved(vmi) => state.target_pod.clone(),
+        None => state.source_pod.clone(),
     });
     pod.unwrap_or_else(|| metadata::pod_name(vmi))
 }
@@ -377,5 +394,17 @@ mod tests {
         check(json!({"completed": true}), "p2");
         let ready = json!({"targetNodeDomainReadyTimestamp": "2026-11-21T12:00:00Z"});
         check(ready, "p2");
+    }
+
+    #[test]
+    fn each_vmi_keeps_its_pod_when_the_guest_goes_from_one_to_the_other() {
+        let state = json!({"sourcePod": "ps", "targetPod": "pt", "completed": true,
+            "sourceState": {"virtualMachineInstanceUID": "s"},
+            "targetState": {"virtualMachineInstanceUID": "t"}});
+        for (uid, expected) in [("s", "ps"), ("t", "pt")] {
+            let mut vmi = vmi(&json!({"migrationState": state}));
+            vmi.metadata.uid = Some(uid.to_owned());
+            assert_eq!(current_pod_name(&vmi), expected);
+        }
     }
 }

@@ -20,6 +20,7 @@ mod bootloader;
 mod claimed_device;
 mod cpu;
 mod credential;
+mod decentralized;
 mod disk;
 mod filesystem;
 mod growth;
@@ -52,6 +53,10 @@ pub use claimed_device::{
 };
 pub use cpu::{Architecture, CpuModel, Topology, needs_fixed_tsc};
 pub use credential::{Credential, Propagation};
+pub use decentralized::{
+    MigrationEnd, SYNCHRONIZATION_ADDRESS, awaits_guest, copy_id, has_come, has_departed,
+    is_decentralized, may_have_departed, migration_end, written_claims,
+};
 pub use disk::{Bus, Device, Disk, Target};
 pub use filesystem::{Filesystem, SharedDirectory};
 pub use growth::{Growth, MEMORY_CHANGED};

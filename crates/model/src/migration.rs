@@ -3,9 +3,17 @@
 use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::migration::VirtualMachineInstanceMigrationState as State;
 
+use crate::decentralized::{MigrationEnd, has_come, migration_end};
+
 /// Whether the guest belongs to the target of its last migration. The node of the VMI shows that, or, if the
-/// guest does not leave its node, that it has arrived.
+/// guest does not leave its node, that it has arrived. A VMI whose guest goes to another VMI keeps its pod, and one
+/// that gets it from there has it from its arrival on.
 pub fn has_moved(vmi: &VirtualMachineInstance) -> bool {
+    match migration_end(vmi) {
+        Some(MigrationEnd::Source) => return false,
+        Some(MigrationEnd::Target) => return has_come(vmi),
+        None => {}
+    }
     let Some(status) = vmi.status.as_ref() else {
         return false;
     };

@@ -241,6 +241,12 @@ reasons! {
         OnlyWithinNode: NotNeeded,
             "The guest can migrate, but only to another pod of its node.",
             "";
+        AwaitsPeer: Transient,
+            "A migration between two VirtualMachineInstances waits for its other end.",
+            "Create the other migration with the same migrationID, and look at the VirtualMachineInstance of each.";
+        SeveralPeers: NeedsChange,
+            "More than two migrations have the same migrationID, so their ends are not known.",
+            "Delete those that you did not create, and choose an ID that nobody can guess.";
         SuccessfulVolumeMigration: NotNeeded,
             "The guest has moved to other claims, with the contents of its volumes.",
             "The former claims may be deleted.";

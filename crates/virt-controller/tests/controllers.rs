@@ -21,6 +21,8 @@ mod data_import_crons;
 mod data_sources;
 #[path = "controllers/data_volumes.rs"]
 mod data_volumes;
+#[path = "controllers/decentralized.rs"]
+mod decentralized;
 #[path = "controllers/exports.rs"]
 mod exports;
 #[path = "controllers/failpoints.rs"]

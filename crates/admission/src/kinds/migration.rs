@@ -24,6 +24,8 @@ type Request<'a> = TypedRequest<'a, VirtualMachineInstanceMigration>;
 const GATE: &str = "DecentralizedLiveMigration";
 /// Maximum length of a label value.
 const MAX_LABEL: usize = 63;
+/// Maximum length of a migrationID.
+const MAX_ID: usize = 253;
 /// Length of the hash suffix of a shortened name.
 const HASH_LENGTH: usize = 8;
 
@@ -50,8 +52,20 @@ impl Kind for VirtualMachineInstanceMigration {
         Rule::new(
             "migration.ids",
             Subject::Migration,
-            "sendTo and receive have the same migrationID",
+            "sendTo and receive have a migrationID",
             ids,
+        ),
+        Rule::new(
+            "migration.ends",
+            Subject::Migration,
+            "sendTo and receive exclude each other",
+            ends,
+        ),
+        Rule::new(
+            "migration.address",
+            Subject::Migration,
+            "connectURL of sendTo is this cluster",
+            address,
         ),
         Rule::new(
             "migration.fixed",
@@ -147,18 +161,54 @@ fn gate(request: &Request<'_>) -> Vec<Problem> {
     problems.collect()
 }
 
+fn ends(request: &Request<'_>) -> Vec<Problem> {
+    let spec = &request.new.spec;
+    if !request.is_create() || spec.send_to.is_none() || spec.receive.is_none() {
+        return Vec::new();
+    }
+    let detail = "a migration sends or receives a guest; leave receive or sendTo out, and create another migration \
+                  for the other end";
+    vec![Violation::invalid("spec.receive", detail).into()]
+}
+
 fn ids(request: &Request<'_>) -> Vec<Problem> {
     let spec = &request.new.spec;
-    match (&spec.send_to, &spec.receive) {
-        (Some(sent), Some(received)) if sent.migration_id != received.migration_id => {
-            let detail = format!(
-                "{:?} differs from {:?} of sendTo; both sides of a migration share one",
-                received.migration_id, sent.migration_id
-            );
-            vec![Violation::invalid("spec.receive.migrationID", detail).into()]
-        }
-        _ => Vec::new(),
+    let sent = spec.send_to.as_ref().map(|one| &one.migration_id);
+    let received = spec.receive.as_ref().map(|one| &one.migration_id);
+    let parts = [("sendTo", sent), ("receive", received)];
+    if !request.is_create() || !request.config.has_gate(GATE) {
+        return Vec::new();
     }
+    let given = parts
+        .into_iter()
+        .filter_map(|(part, id)| Some((part, id?.as_str())));
+    let problems = given.filter_map(|(part, id)| {
+        let field = format!("spec.{part}.migrationID");
+        if id.is_empty() {
+            let detail = "missing; choose one that nobody can guess, such as a UUID, for both ends";
+            return Some(Violation::required(field, detail).into());
+        }
+        let is_text = id.len() <= MAX_ID && id.bytes().all(|byte| byte.is_ascii_graphic());
+        (!is_text).then(|| {
+            let detail = format!("give at most {MAX_ID} letters, digits and signs, such as a UUID");
+            Violation::invalid(field, detail).into()
+        })
+    });
+    problems.collect()
+}
+
+fn address(request: &Request<'_>) -> Vec<Problem> {
+    let sent = request.new.spec.send_to.as_ref();
+    let sent = sent.filter(|_| request.is_create() && request.config.has_gate(GATE));
+    let own = model::SYNCHRONIZATION_ADDRESS;
+    if sent.is_none_or(|sent| sent.connect_url == own) {
+        return Vec::new();
+    }
+    let detail = format!(
+        "guests move between VirtualMachineInstances of one cluster in this version; give {own}, as \
+         status.synchronizationAddresses of the migration that receives"
+    );
+    vec![Violation::not_supported("spec.sendTo.connectURL", detail).into()]
 }
 
 fn fixed(request: &Request<'_>) -> Vec<Problem> {

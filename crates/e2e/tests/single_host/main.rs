@@ -13,6 +13,7 @@ mod clones;
 mod crashes;
 mod database;
 mod debian;
+mod decentralized;
 mod dedicated_cpus;
 mod exports;
 mod failpoints;

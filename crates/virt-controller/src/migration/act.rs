@@ -6,14 +6,15 @@ use kube::Api;
 use kubevirt_api::migration::{MigrationAbortStatus, MigrationMode};
 use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Phase;
 use kubevirt_api::{annotations, finalizers, labels};
+use model::MigrationEnd;
 use reasons::Reason;
 use reconcile::{EventType, Key, Requeue, WriteError, apply_reported, create, delete, merge};
 use serde_json::{Map, Value, json};
 
 use super::figures;
 use super::observe::{Begun, Observed, is_of};
-use super::plan::{Plan, Step};
 use super::status::{self, Done};
+use super::steps::{Plan, Step};
 use super::view::Migration;
 use super::{Controller, MigrationError};
 use crate::MANAGER;
@@ -48,6 +49,11 @@ impl Controller {
             Some(Step::CreateAttachment) => self.create_attachment(observed).await,
             Some(Step::HandOver) => self.hand_over(observed).await,
             Some(Step::RequestAbort) => self.request_abort(observed).await,
+            Some(Step::Pair) => self.pair(observed).await,
+            Some(Step::AcceptNode) => self.accept_node(observed).await,
+            Some(Step::HandOverElsewhere) => self.hand_over_elsewhere(observed).await,
+            Some(Step::Synchronize) => self.synchronize(observed, plan).await,
+            Some(Step::Withdraw) => self.withdraw(observed, plan).await,
             Some(Step::DeleteTarget) => self.delete_target(observed).await,
         };
         self.write_status(observed, plan, &done).await?;
@@ -319,7 +325,7 @@ impl Controller {
     }
 
     /// Publishes an event on the migration and on its VMI.
-    fn publish(&self, observed: &Observed, kind: EventType, reason: Reason, note: &str) {
+    pub(super) fn publish(&self, observed: &Observed, kind: EventType, reason: Reason, note: &str) {
         let migration = observed.migration.as_ref();
         self.recorder.publish(migration, kind, reason, note);
         if let Some(vmi) = &observed.vmi {
@@ -336,7 +342,14 @@ fn was_switched(observed: &Observed) -> bool {
 }
 
 /// Where a migration moves the guest, for messages.
-fn place(observed: &Observed) -> String {
+pub(super) fn place(observed: &Observed) -> String {
+    let other = observed.other.as_ref();
+    if observed.migration.end() == Some(MigrationEnd::Source)
+        && let Some(vmi) = other.and_then(|other| other.vmi.as_deref())
+    {
+        let node = vmi.status.node_name.as_deref().unwrap_or_default();
+        return format!("node {node}, as VirtualMachineInstance {}", Key::of(vmi));
+    }
     let target = observed.target.as_deref();
     let node = target.and_then(|pod| pod.node_name.as_deref());
     let of_vmi = || observed.vmi.as_deref()?.status.node_name.as_deref();

@@ -33,6 +33,14 @@ impl Limits {
     }
 }
 
+/// Whether the limits permit another migration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    Now,
+    /// Look again after that time.
+    In(Duration),
+}
+
 /// A migration that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Waiting {

@@ -3,11 +3,12 @@
 //! This controller creates the pod, publishes the migration on the VMI and follows what the
 //! virt-handlers of the two nodes report there. The VMI controller moves the VMI to its new node.
 //!
-//! - `plan` derives phase and steps from the observed objects;
+//! - `plan` derives phase and `steps` from the observed objects;
 //! - `limits` decides whose turn it is among the migrations that wait;
 //! - `attachment` brings volumes along that were attached while the guest runs;
 //! - `policy` chooses the settings of a migration;
 //! - `figures` are the metrics;
+//! - `decentralized` moves guests between two VMIs, such as those of two namespaces;
 //! - `automatic` creates migrations that no user asked for: `evacuation` for guests that have to leave their
 //!   node, `workload_update` for guests whose pod has an outdated launcher.
 //!
@@ -17,6 +18,7 @@
 mod act;
 mod attachment;
 mod automatic;
+mod decentralized;
 mod evacuation;
 mod figures;
 mod limits;
@@ -24,6 +26,7 @@ mod observe;
 mod plan;
 mod policy;
 mod status;
+mod steps;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -141,6 +144,11 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         let others = all.in_namespace(&key.namespace).into_iter();
         let of_guest = others.filter(|one| one.guest() == migration.guest());
         queue.add_all(of_guest.map(|one| Key::of(one.as_ref())), MIGRATION);
+        if migration.end().is_some() {
+            let list = all.list();
+            let peers = decentralized::peers(&list, migration);
+            queue.add_all(peers.map(|one| Key::of(one.as_ref())), MIGRATION);
+        }
         queue.add(key, MIGRATION);
     };
     wiring.watch_if_defined(watcher::Config::default(), &migrations, on_change);
@@ -157,7 +165,16 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         let guest = Key::of(vmi);
         let of_namespace = all.in_namespace(&guest.namespace).into_iter();
         let of_guest = of_namespace.filter(|one| one.guest() == guest && !one.is_final());
-        queue.add_all(of_guest.map(|one| Key::of(one.as_ref())), VMI);
+        let of_guest: Vec<_> = of_guest.collect();
+        if of_guest.iter().any(|one| one.end().is_some()) || vmi.is_of_two() {
+            // The other end reads this VMI.
+            let list = all.list();
+            let of_others = list
+                .iter()
+                .filter(|one| one.end().is_some() && !one.is_final());
+            queue.add_all(of_others.map(|one| Key::of(one.as_ref())), VMI);
+        }
+        queue.add_all(of_guest.iter().map(|one| Key::of(one.as_ref())), VMI);
     });
     let (queue, all) = (gate.clone(), migrations.clone());
     wiring.caches.pods.on_change(move |pod: &LauncherPod| {

@@ -8,10 +8,12 @@ use jiff::Timestamp;
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Phase;
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as GuestPhase;
+use model::MigrationEnd;
 use reconcile::Key;
 
 use super::attachment::Attachment;
-use super::limits::{self, Limits, Waiting};
+use super::decentralized::Other;
+use super::limits::{self, Limits, Turn, Waiting};
 use super::view::Migration;
 use super::{Controller, MigrationError};
 use crate::view::Guest;
@@ -32,17 +34,11 @@ pub(super) struct Observed {
     /// An older migration of the same guest that is not over.
     pub(super) rival: Option<String>,
     pub(super) turn: Turn,
+    /// The other end of a migration between two VMIs.
+    pub(super) other: Option<Other>,
     /// How many migrations of the guest have ended after this one.
     pub(super) newer: usize,
     pub(super) now: Timestamp,
-}
-
-/// Whether the limits permit another migration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    Now,
-    /// Look again after that time.
-    In(Duration),
 }
 
 /// How far a migration has come that still waits according to the cache.
@@ -73,9 +69,11 @@ impl Controller {
         let now = self.clock.now();
         let guest = migration.guest();
         let vmi = self.vmis.get(&guest);
+        let other = self.observe_other(&migration, vmi.as_deref()).await?;
         let (mut target, mut is_target_current, mut current_pod) = (None, false, None);
         let mut attachment = Attachment::NotNeeded;
-        if let Some(vmi) = &vmi {
+        // Between two VMIs each has its own pod.
+        if let Some(vmi) = vmi.as_ref().filter(|_| other.is_none()) {
             let named = vmi.identity();
             let name = launcher_pod::target_pod_name(&named, migration.uid());
             let current = launcher_pod::current_pod_name(&named);
@@ -105,7 +103,11 @@ impl Controller {
         Ok(Observed {
             rival: rival.map(|one| one.name().to_owned()),
             newer: newer.count(),
-            turn: self.turn(&migration, now),
+            turn: match other {
+                None => self.turn(&migration, now),
+                Some(_) => Turn::Now,
+            },
+            other,
             migration,
             vmi,
             target,
@@ -140,12 +142,14 @@ impl Controller {
         Ok(found.filter(|pod| is_of(pod, vmi)))
     }
 
-    fn turn(&self, migration: &Migration, now: Timestamp) -> Turn {
+    pub(super) fn turn(&self, migration: &Migration, now: Timestamp) -> Turn {
         // Without the finalizer it does not begin yet, so it takes no turn from others.
         if !migration.is_waiting() || !migration.has_finalizer() {
             return Turn::Now;
         }
-        let all = self.migrations.list();
+        // Of a migration between two VMIs, the end counts that the guest leaves.
+        let mut all = self.migrations.list();
+        all.retain(|one| one.end() != Some(MigrationEnd::Target));
         let groups = by_guest(&all);
         if let Some(wait) = back_off(migration, &groups, now) {
             return Turn::In(wait);
@@ -158,7 +162,9 @@ impl Controller {
         };
         let waiting = all.iter().filter(|one| {
             let is_kept_back = one.uid() != migration.uid() && one.is_rejected();
-            let is_ready = one.is_waiting() && !one.is_deleting() && !is_kept_back;
+            // One that waits for its other end takes no turn from others.
+            let is_asking = one.end().is_none() || one.uid() == migration.uid();
+            let is_ready = one.is_waiting() && !one.is_deleting() && !is_kept_back && is_asking;
             is_ready && back_off(one, &groups, now).is_none()
         });
         // Others are decided on at the same time, before their writes are in the cache.

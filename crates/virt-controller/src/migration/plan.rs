@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use kubevirt_api::annotations;
 use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::migration::{
@@ -12,76 +11,26 @@ use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Pha
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as GuestPhase,
 };
+use model::MigrationEnd;
 use reasons::Reason;
 
 use super::attachment::Attachment;
-use super::observe::{Observed, Turn};
+use super::decentralized;
+use super::limits::Turn;
+use super::observe::Observed;
+use super::steps::{PENDING_SECONDS, Plan, Step, time_left};
 use super::view::Migration;
 use crate::view::Guest;
 use crate::vmi::{GUARANTEED, PodState, pod_state};
 
 /// How long no node may have room for the pod.
 const UNSCHEDULABLE_SECONDS: i64 = 300;
-/// How long the pod, and then virt-handler of its node, may take.
-const PENDING_SECONDS: i64 = 900;
 /// How long virt-handler may take to plug in what the guest has moved for.
 const RESIZE_SECONDS: i64 = 60;
 /// How often an attachment pod that starts is looked at.
 const ATTACHMENT_INTERVAL: Duration = Duration::from_secs(1);
 /// Finished migrations of one guest that are kept.
 const KEPT: usize = 5;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    AddFinalizer,
-    CreateTarget,
-    /// The pod that brings volumes to the target.
-    CreateAttachment,
-    /// Publish the migration on the VMI: from here on virt-handlers act.
-    HandOver,
-    RequestAbort,
-    DeleteTarget,
-    RemoveFinalizer,
-    /// Delete this migration, which is one of many that have ended.
-    CleanUp,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Plan {
-    pub(super) step: Option<Step>,
-    pub(super) phase: Phase,
-    /// Why it has failed, for the event.
-    pub(super) failure: Option<String>,
-    pub(super) requeue_in: Option<Duration>,
-}
-
-impl Plan {
-    fn to(phase: Phase) -> Self {
-        Self {
-            step: None,
-            phase,
-            failure: None,
-            requeue_in: None,
-        }
-    }
-
-    fn with(self, step: Step) -> Self {
-        let step = Some(step);
-        Self { step, ..self }
-    }
-
-    fn fail(message: impl Into<String>) -> Self {
-        Self {
-            failure: Some(message.into()),
-            ..Self::to(Phase::Failed)
-        }
-    }
-
-    fn again_in(self, wait: Duration) -> Self {
-        let requeue_in = Some(wait);
-        Self { requeue_in, ..self }
-    }
-}
 
 pub(super) fn plan(observed: &Observed) -> Plan {
     let migration = observed.migration.as_ref();
@@ -94,6 +43,16 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     let Some(vmi) = observed.vmi.as_deref() else {
         return Plan::fail("the VirtualMachineInstance does not exist");
     };
+    if let (Some(end), Some(other)) = (migration.end(), &observed.other) {
+        return match end {
+            MigrationEnd::Source => decentralized::send(observed, vmi, other),
+            MigrationEnd::Target if model::has_come(&vmi.identity()) && vmi.is_final() => {
+                Plan::to(Phase::Succeeded)
+            }
+            MigrationEnd::Target if vmi.is_final() => Plan::fail("the guest has not come"),
+            MigrationEnd::Target => decentralized::receive(observed, vmi, other),
+        };
+    }
     if vmi.is_final() {
         return Plan::fail("the guest has ended");
     }
@@ -271,10 +230,6 @@ fn is_on_same_node(observed: &Observed, vmi: &Guest) -> bool {
 
 /// There is no target pod yet.
 fn pending(observed: &Observed, vmi: &Guest) -> Plan {
-    let spec = &observed.migration.spec;
-    if spec.send_to.is_some() || spec.receive.is_some() {
-        return Plan::fail("this version does not migrate between namespaces or clusters");
-    }
     let plan = Plan::to(Phase::Pending);
     if *vmi.phase() != GuestPhase::Running {
         return plan;
@@ -322,12 +277,6 @@ fn starting(observed: &Observed) -> Plan {
     Plan::fail(format!(
         "the target pod was given up after {limit} s: {why}"
     ))
-}
-
-fn time_left(now: Timestamp, since: Option<Timestamp>, limit: i64) -> Option<Duration> {
-    let passed = now.duration_since(since.unwrap_or(now));
-    let left = SignedDuration::from_secs(limit).saturating_sub(passed);
-    Duration::try_from(left).ok().filter(|left| !left.is_zero())
 }
 
 fn finished(observed: &Observed) -> Plan {

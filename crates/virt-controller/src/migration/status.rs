@@ -10,12 +10,14 @@ use kubevirt_api::migration_request::{
     VirtualMachineInstanceMigrationStatus as Status,
 };
 use kubevirt_api::vmi_status::VirtualMachineInstanceConditionType as VmiType;
+use model::MigrationEnd;
 use reasons::Reason;
 use reconcile::{Fragment, Key};
 use serde_json::json;
 
+use super::decentralized;
 use super::observe::Observed;
-use super::plan::Plan;
+use super::steps::Plan;
 use super::view::Migration;
 use crate::MANAGER;
 
@@ -55,6 +57,21 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> Status {
         }
         status.migration_state = Some(state.clone());
         set_progress(&mut status, observed, &now);
+    }
+    match &plan.blocked {
+        Some((reason, message)) => {
+            let value = ConditionValue {
+                status: conditions::TRUE,
+                reason: reason.as_str(),
+                message,
+            };
+            let kind = Type::DecentralizedBlocked;
+            conditions::set(&mut status.conditions, kind, &value, &now);
+        }
+        None => conditions::remove(&mut status.conditions, &Type::DecentralizedBlocked),
+    }
+    if migration.end() == Some(MigrationEnd::Target) {
+        status.synchronization_addresses = vec![decentralized::ADDRESS.to_owned()];
     }
     match &done.rejection {
         Some(message) => {

@@ -95,6 +95,21 @@ impl Controller {
 
     /// What the VMI shows of this migration from the hand-over on, in place of an earlier one.
     pub(super) fn state(&self, observed: &Observed, vmi: &Guest) -> Value {
+        let target = observed.target.as_deref();
+        let mut new = self.state_of_source(observed, vmi);
+        let attachment = match &observed.attachment {
+            Attachment::Ready { uid } => Some(uid),
+            _ => None,
+        };
+        new["targetNode"] = json!(target.and_then(|pod| pod.node_name.as_ref()));
+        new["targetAttachmentPodUID"] = json!(attachment);
+        new["targetPod"] = json!(target.and_then(|pod| pod.metadata.name.as_ref()));
+        let old = json!(vmi.status.migration);
+        in_place_of(&old, new)
+    }
+
+    /// What the state has of the guest that moves, and of the settings.
+    pub(super) fn state_of_source(&self, observed: &Observed, vmi: &Guest) -> Value {
         let config = self.source.cluster.now();
         let namespace = vmi.namespace().unwrap_or_default();
         let namespace = self.source.namespaces.get(&Key::new("", &namespace));
@@ -102,23 +117,13 @@ impl Controller {
         let of_guest = vmi.metadata.labels.clone().unwrap_or_default();
         let policies = self.policies.list();
         let chosen = policy::choose(&policies, &of_guest, &of_namespace);
-        let target = observed.target.as_deref();
-        let attachment = match &observed.attachment {
-            Attachment::Ready { uid } => Some(uid),
-            _ => None,
-        };
-        let new = json!({
+        json!({
             "migrationUid": observed.migration.uid(),
             "sourceNode": vmi.status.node_name,
             "sourcePod": launcher_pod::current_pod_name(&vmi.identity()),
-            "targetNode": target.and_then(|pod| pod.node_name.as_ref()),
-            "targetAttachmentPodUID": attachment,
-            "targetPod": target.and_then(|pod| pod.metadata.name.as_ref()),
             "migrationPolicyName": chosen.and_then(|policy| policy.metadata.name.as_ref()),
             "migrationConfiguration": policy::merge(config.written.migrations.as_ref(), chosen),
-        });
-        let old = json!(vmi.status.migration);
-        in_place_of(&old, new)
+        })
     }
 }
 

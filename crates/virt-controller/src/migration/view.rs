@@ -8,6 +8,7 @@ use kubevirt_api::migration_request::{
     VirtualMachineInstanceMigrationStatus,
 };
 use kubevirt_api::{annotations, conditions, finalizers};
+use model::MigrationEnd;
 use reconcile::Key;
 use serde::Deserialize;
 
@@ -45,6 +46,23 @@ impl Migration {
         Key::new(namespace, self.spec.vmi_name.clone().unwrap_or_default())
     }
 
+    /// The end that its VMI is of a migration between two VMIs.
+    pub(super) fn end(&self) -> Option<MigrationEnd> {
+        match (&self.spec.send_to, &self.spec.receive) {
+            (Some(_), None) => Some(MigrationEnd::Source),
+            (None, Some(_)) => Some(MigrationEnd::Target),
+            // Both are refused when it is created.
+            (None, None) | (Some(_), Some(_)) => None,
+        }
+    }
+
+    /// What both ends of a migration between two VMIs have in common.
+    pub(super) fn migration_id(&self) -> Option<&str> {
+        let sent = self.spec.send_to.as_ref().map(|one| &one.migration_id);
+        let received = self.spec.receive.as_ref().map(|one| &one.migration_id);
+        sent.or(received).map(String::as_str)
+    }
+
     pub(super) fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
@@ -63,7 +81,10 @@ impl Migration {
 
     /// Whether it waits for its turn.
     pub(super) fn is_waiting(&self) -> bool {
-        matches!(self.phase(), Phase::Unset | Phase::Pending)
+        matches!(
+            self.phase(),
+            Phase::Unset | Phase::Pending | Phase::WaitingForSync | Phase::Synchronizing
+        )
     }
 
     /// Whether a pod may exist for it that is not in the cache yet.

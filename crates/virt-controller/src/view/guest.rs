@@ -210,6 +210,12 @@ impl Guest {
         (state.migration_uid.as_deref() == Some(uid)).then_some(state)
     }
 
+    /// Whether its last migration was one between two VMIs.
+    pub(crate) fn is_of_two(&self) -> bool {
+        let state = self.status.migration.as_deref();
+        state.is_some_and(model::is_decentralized)
+    }
+
     /// Whether the guest ran at any time.
     pub(crate) fn has_run(&self) -> bool {
         let mut changes = self.status.changes.iter();

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::memory_dump::{self, Change, Next};
 use super::observe::Observed;
-use super::plan::{Failure, Plan, Step, has_finalizer};
+use super::plan::{Failure, Plan, Step, has_finalizer, restored_strategy};
 use super::revision::Choice;
 use super::status::{self, Done};
 use super::strategy::Strategy;
@@ -81,6 +81,16 @@ impl Controller {
             }
             Step::SwitchToAlways => {
                 *vm = self.switch_to_always(vm).await?;
+                Ok(())
+            }
+            Step::Halt => {
+                *vm = self.set_strategy(vm, "Halted").await?;
+                Ok(())
+            }
+            Step::RestoreStrategy => {
+                if let Some(wished) = restored_strategy(&observed.vm) {
+                    *vm = self.set_strategy(vm, wished).await?;
+                }
                 Ok(())
             }
             Step::ApplyVolumeRequests => {
@@ -542,6 +552,14 @@ impl Controller {
         self.merge_vm(vm, &body).await
     }
 
+    async fn set_strategy(&self, vm: &Arc<Vm>, strategy: &str) -> Result<Arc<Vm>, VmError> {
+        let body = json!({
+            "metadata": {"resourceVersion": vm.metadata.resource_version},
+            "spec": {"running": null, "runStrategy": strategy},
+        });
+        self.merge_vm(vm, &body).await
+    }
+
     pub(super) async fn merge_vm(
         &self,
         vm: &Arc<Vm>,
@@ -598,6 +616,8 @@ fn name(step: &Step) -> &'static str {
         Step::CreateVmi => "virt-controller/vm/create-vmi",
         Step::DeleteVmi => "virt-controller/vm/delete-vmi",
         Step::SwitchToAlways => "virt-controller/vm/switch-to-always",
+        Step::Halt => "virt-controller/vm/halt",
+        Step::RestoreStrategy => "virt-controller/vm/restore-strategy",
         Step::ApplyVolumeRequests => "virt-controller/vm/apply-volume-requests",
         Step::FollowDump => "virt-controller/vm/follow-dump",
         Step::FollowSuspend => "virt-controller/vm/follow-suspend",

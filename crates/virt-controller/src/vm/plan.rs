@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubevirt_api::finalizers;
 use kubevirt_api::vm_status::{
     StateChangeRequestAction as Action, VirtualMachineStartFailure,
     VirtualMachineStateChangeRequest as Request,
 };
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
+use kubevirt_api::{annotations, finalizers};
 use reasons::Reason;
 
 use super::data_volumes::{self, Readiness};
@@ -24,6 +24,7 @@ use super::observe::{Observed, Ownership, generation};
 use super::revision::{self, Plugs};
 use super::strategy::{Decision, Guest, History, Requested, Strategy, decide};
 use super::suspend::{self, Hold, Suspend};
+use super::view::Vm;
 use super::volume_moves::{self, Moves};
 use crate::view;
 
@@ -58,6 +59,10 @@ pub(super) enum Step {
     CreateVmi,
     DeleteVmi,
     SwitchToAlways,
+    /// Changes the strategy of a VM whose guest has left for another VM.
+    Halt,
+    /// Changes the strategy of a VM that has got its guest from another VM.
+    RestoreStrategy,
     /// Applies the requests in the status to the template, which triggers another reconcile.
     ApplyVolumeRequests,
     /// Changes template, claim and status for a dump of the guest's memory, which triggers another reconcile.
@@ -260,6 +265,18 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         }
         Some(Ownership::Own) | None => {}
     }
+    if must_halt(observed, plan.strategy) {
+        // Before anything else: its guest runs elsewhere, and must not be started from the disks that it has left.
+        return plan.steps.push(Step::Halt);
+    }
+    if plan.strategy == Strategy::WaitAsReceiver
+        && observed
+            .own_vmi()
+            .is_some_and(|vmi| model::has_come(&vmi.identity()))
+        && restored_strategy(&observed.vm).is_some()
+    {
+        return plan.steps.push(Step::RestoreStrategy);
+    }
     note_generation(observed, plan);
     plan.dump = memory_dump::plan(observed);
     if plan.dump != Dump::default() {
@@ -437,16 +454,37 @@ fn may_release(observed: &Observed, vmi: &view::Guest) -> bool {
     let finalizers = vmi.metadata.finalizers.as_deref();
     let is_held_for_pods = has_finalizer(finalizers, finalizers::VMI);
     let is_foreign = observed.ownership() != Some(Ownership::Own);
+    let named = vmi.identity();
+    let is_undecided = model::may_have_departed(&named);
+    let must_halt = model::has_departed(&named) && Strategy::of(&observed.vm.spec).starts_again();
+    let may_go = observed.vm.metadata.deletion_timestamp.is_some() || !(is_undecided || must_halt);
     vmi.is_deleting()
+        && may_go
         && has_finalizer(finalizers, finalizers::VM_CONTROLLER)
         && (vmi.is_final() || !is_held_for_pods || is_foreign)
+}
+
+/// Whether the guest has left for another VM, and this one would start another.
+fn must_halt(observed: &Observed, strategy: Strategy) -> bool {
+    let vmi = observed.own_vmi();
+    let has_departed = vmi.is_some_and(|vmi| model::has_departed(&vmi.identity()));
+    has_departed && strategy.starts_again()
+}
+
+/// The strategy of a VM that has got its guest, as its owner wishes it.
+pub(super) fn restored_strategy(vm: &Vm) -> Option<&str> {
+    let wished = vm.annotation(annotations::RESTORE_RUN_STRATEGY);
+    let known = ["Always", "RerunOnFailure", "Manual", "Once", "Halted"];
+    wished.filter(|wished| known.contains(wished))
 }
 
 fn guest(observed: &Observed) -> Guest {
     let Some(vmi) = observed.own_vmi() else {
         return Guest::Absent;
     };
-    if vmi.is_deleting() {
+    // Whether its guest goes on elsewhere is not known yet.
+    let is_undecided = vmi.is_final() && model::may_have_departed(&vmi.identity());
+    if vmi.is_deleting() || is_undecided {
         return Guest::Ending;
     }
     match vmi.phase() {

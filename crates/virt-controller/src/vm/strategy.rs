@@ -124,6 +124,14 @@ impl Strategy {
         matches!(self, Self::Once | Self::WaitAsReceiver)
     }
 
+    /// Whether a VM whose guest has ended starts one again without a request.
+    pub(super) fn starts_again(self) -> bool {
+        matches!(
+            self,
+            Self::Always | Self::RerunOnFailure | Self::Once | Self::WaitAsReceiver
+        )
+    }
+
     /// Whether failed starts are counted.
     pub(super) fn counts_failures(self) -> bool {
         matches!(self, Self::Always | Self::RerunOnFailure | Self::Once)

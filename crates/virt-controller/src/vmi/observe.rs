@@ -10,7 +10,7 @@ use kubevirt_api::migration_request::{
 };
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use launcher_pod::Acceleration;
-use model::Architecture;
+use model::{Architecture, MigrationEnd};
 use reconcile::Key;
 
 use super::networks::Definitions;
@@ -31,6 +31,8 @@ pub(super) struct Observed {
     pub(super) arrival: Arrival,
     /// The guest has moved to this pod without leaving its node.
     pub(super) has_moved_within_node: bool,
+    /// Its guest went to another VMI, or may have, and that one does not know the end yet.
+    pub(super) is_read_elsewhere: bool,
     /// Since when a pod is gone or has ended that was about to give its guest up: the guest may run in its
     /// new pod.
     pub(super) left_since: Option<Timestamp>,
@@ -125,6 +127,7 @@ impl Controller {
             vsock: self.free_vsock(&vmi),
             tsc_frequency: self.tsc_frequency(&vmi),
             has_moved_within_node: has_moved_within_node(&named),
+            is_read_elsewhere: self.is_read_elsewhere(&vmi),
             vmi,
             pod,
             arrival,
@@ -194,6 +197,29 @@ impl Controller {
             let is_over = matches!(phase, Some(Migrated::Succeeded | Migrated::Failed));
             found.metadata.uid.as_ref() == Some(uid) && !is_over
         }))
+    }
+
+    fn is_read_elsewhere(&self, vmi: &Guest) -> bool {
+        let state = vmi.status.migration.as_deref();
+        let is_source = model::migration_end(&vmi.identity()) == Some(MigrationEnd::Source);
+        let Some(state) = state.filter(|state| is_source && state.failed != Some(true)) else {
+            return false;
+        };
+        let target = state.target_state.as_ref();
+        let found = target.and_then(|target| {
+            let (namespace, name) = (
+                target.domain_namespace.as_ref()?,
+                target.domain_name.as_ref()?,
+            );
+            self.vmis.get(&Key::new(namespace, name))
+        });
+        found.is_some_and(|other| {
+            let there = other.status.migration.as_deref();
+            let is_this = there.is_some_and(|there| {
+                model::copy_id(there) == model::copy_id(state) && there.completed != Some(true)
+            });
+            is_this && !other.is_final()
+        })
     }
 
     async fn observe_networks(&self, vmi: &Guest) -> Result<Definitions, VmiError> {

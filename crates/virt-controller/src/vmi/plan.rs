@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use kubevirt_api::{annotations, finalizers};
 use launcher_pod::CONTAINER;
+use model::MigrationEnd;
 use reasons::Reason;
 
 use super::nics;
@@ -34,6 +35,8 @@ const SHOWN: SignedDuration = SignedDuration::from_secs(3);
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 /// Requeue time while no node has reported its capabilities.
 const NODE_WAIT: Duration = Duration::from_secs(2);
+/// Until the other end of a migration is looked at again, which has to learn where the guest is.
+const OTHER_END_WAIT: Duration = Duration::from_secs(2);
 /// Until missing network definitions are looked up again: they are not watched, as the kind may not exist.
 const DEFINITION_WAIT: Duration = Duration::from_secs(5);
 
@@ -124,12 +127,18 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     if !observed.others.is_empty() {
         plan.steps.push(Step::DeleteOthers);
     }
+    let named = observed.vmi.identity();
+    let awaits_guest = model::awaits_guest(&named);
     match now_phase {
         Phase::Unset | Phase::Pending | Phase::Scheduling | Phase::WaitingForSync
             if observed.vmi.is_deleting() =>
         {
             plan_never_started(observed, &mut plan);
         }
+        Phase::Scheduling | Phase::Scheduled if awaits_guest && has_withdrawn(&observed.vmi) => {
+            plan_never_started(observed, &mut plan);
+        }
+        Phase::Scheduled if awaits_guest => plan_waiting(observed, &mut plan),
         Phase::Unset | Phase::Pending => plan_pending(observed, &mut plan),
         Phase::Scheduling => match pod_state(observed.pod.as_deref()) {
             PodState::Ready => plan_hand_over(observed, &mut plan),
@@ -141,9 +150,9 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         },
         Phase::Scheduled | Phase::Running => plan_started(observed, &mut plan),
         Phase::Succeeded | Phase::Failed => plan_final(observed, &mut plan),
-        // A guest that migrates here has a pod already.
         Phase::WaitingForSync if observed.pod.is_some() => plan.phase = Phase::Scheduling,
-        // Phases of future versions.
+        Phase::WaitingForSync if is_expected(observed) => plan_pending(observed, &mut plan),
+        // It waits; or a phase of a future version.
         Phase::WaitingForSync | Phase::Unknown | Phase::Other(_) => {}
     }
     plan
@@ -155,11 +164,10 @@ fn plan_pending(observed: &Observed, plan: &mut Plan) {
         plan.phase = Phase::Scheduling;
         return;
     }
-    if observed
+    let mark = observed
         .vmi
-        .annotation(annotations::CREATE_MIGRATION_TARGET)
-        == Some("true")
-    {
+        .annotation(annotations::CREATE_MIGRATION_TARGET);
+    if mark == Some("true") && !is_expected(observed) {
         plan.phase = Phase::WaitingForSync;
         return;
     }
@@ -332,7 +340,35 @@ fn plan_never_started(observed: &Observed, plan: &mut Plan) {
     }
 }
 
+/// Whether a guest of another VMI is to come, so that a pod is needed.
+fn is_expected(observed: &Observed) -> bool {
+    let is_target = model::migration_end(&observed.vmi.identity()) == Some(MigrationEnd::Target);
+    is_target && !has_withdrawn(&observed.vmi)
+}
+
+/// Whether the guest that was to come stays where it is.
+fn has_withdrawn(vmi: &Guest) -> bool {
+    let state = vmi.status.migration.as_deref();
+    state.is_some_and(|state| state.failed == Some(true))
+}
+
+/// The pod waits for a guest of another VMI: nothing is shut down in it.
+fn plan_waiting(observed: &Observed, plan: &mut Plan) {
+    match pod_state(observed.pod.as_deref()) {
+        PodState::Missing | PodState::Succeeded | PodState::Failed => plan.phase = Phase::Failed,
+        PodState::Terminating => {}
+        PodState::Starting | PodState::Ready if observed.vmi.is_deleting() => {
+            plan.steps.push(Step::DeletePod);
+        }
+        PodState::Starting | PodState::Ready => {}
+    }
+}
+
 fn plan_started(observed: &Observed, plan: &mut Plan) {
+    if model::has_departed(&observed.vmi.identity()) {
+        plan.phase = Phase::Succeeded;
+        return;
+    }
     // Whatever has become of the old pod: it has given the guest up.
     match &observed.arrival {
         Arrival::None => {}
@@ -409,7 +445,9 @@ fn plan_final(observed: &Observed, plan: &mut Plan) {
     let is_deleting = observed.vmi.is_deleting();
     match (pod_state(observed.pod.as_deref()), is_deleting) {
         (PodState::Missing, true) => {
-            if has_finalizer(&observed.vmi) && observed.others.is_empty() {
+            if observed.is_read_elsewhere {
+                plan.requeue_in = Some(OTHER_END_WAIT);
+            } else if has_finalizer(&observed.vmi) && observed.others.is_empty() {
                 match shown_for(observed) {
                     Some(wait) => plan.requeue_in = Some(wait),
                     None => plan.steps.push(Step::RemoveFinalizer),

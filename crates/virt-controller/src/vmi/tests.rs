@@ -64,6 +64,7 @@ fn observe(vmi: Value, pod: Option<Value>) -> Observed {
         pod: pod.map(|pod| Arc::new(serde_json::from_value(pod).unwrap())),
         arrival: Arrival::None,
         has_moved_within_node: false,
+        is_read_elsewhere: false,
         left_since: None,
         binder: None,
         others: Vec::new(),

@@ -914,6 +914,8 @@ impl SimulatedNode {
             let phase = phase.map(|phase| phase.to_string()).unwrap_or_default();
             let is_deleting = vmi.metadata.deletion_timestamp.is_some();
             match (phase.as_str(), is_deleting) {
+                // Its guest comes from another VMI.
+                ("Scheduled", false) if model::awaits_guest(&vmi) => {}
                 ("Scheduled", false) => write_phase(&self.client, &vmi, "Running").await,
                 ("Scheduled" | "Running", true) => {
                     write_phase(&self.client, &vmi, "Succeeded").await;

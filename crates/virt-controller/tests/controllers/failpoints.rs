@@ -238,6 +238,9 @@ async fn vms_survive_a_crash_at_every_failpoint() {
             // In memory_dumps.rs.
             | "vm/change-for-dump"
             | "vm/follow-dump"
+            // In decentralized.rs.
+            | "vm/halt"
+            | "vm/restore-strategy"
             // In links.rs.
             | "vm/set-links"
             // In interfaces.rs.

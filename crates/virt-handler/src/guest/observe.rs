@@ -7,6 +7,7 @@ use kube::{Api, Client, ResourceExt};
 use kubevirt_api::{
     VirtualMachineInstance, conditions, vmi_status::VirtualMachineInstancePhase as Phase,
 };
+use model::MigrationEnd;
 use reasons::Reason;
 use reconcile::{Key, Store};
 
@@ -82,8 +83,20 @@ pub(crate) fn arriving_pod(
     node: &str,
 ) -> Option<PodUid> {
     let state = vmi.status.as_ref()?.migration_state.as_ref()?;
+    let name = state.target_pod.clone()?;
+    if model::migration_end(vmi) == Some(MigrationEnd::Source) {
+        let target = state.target_state.as_ref()?;
+        let pod = pods.get(&Key::new(target.domain_namespace.clone()?, name))?;
+        // The other VMI is not read: it may be written at any time, and virt-controller has named it.
+        let owner = target.virtual_machine_instance_uid.as_deref()?;
+        let is_it = pod
+            .owner_references()
+            .iter()
+            .any(|one| one.controller == Some(true) && one.uid == owner);
+        return PodUid::parse(&pod.uid()?).ok().filter(|_| is_it);
+    }
     let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
-    let pod = pods.get(&Key::new(namespace, state.target_pod.clone()?))?;
+    let pod = pods.get(&Key::new(namespace, name))?;
     let arrives = part_of(&pod, vmi, node) == Some(Part::Arrives);
     PodUid::parse(&pod.uid()?).ok().filter(|_| arrives)
 }
@@ -110,6 +123,7 @@ fn part_of(pod: &Pod, vmi: &VirtualMachineInstance, node: &str) -> Option<Part> 
     let name = pod.metadata.name.as_deref();
     let of_vmi = status.and_then(|status| status.node_name.as_deref());
     if of_vmi.is_none_or(|other| other == node)
+        && !model::awaits_guest(vmi)
         && name == Some(launcher_pod::current_pod_name(vmi).as_str())
     {
         return Some(Part::Runs);
@@ -366,5 +380,44 @@ mod tests {
         check(moved, "n2", "n2", Some(Part::Runs));
         let failed = within(json!({"completed": true, "failed": true}));
         check(failed, "n2", "n2", None);
+    }
+
+    #[test]
+    fn pod_that_waits_for_a_guest_of_another_vmi_runs_none_before_it_has_come() {
+        let check = |phase: &str, state: Value, expected: Option<Part>| {
+            let mut whole = json!({
+                "targetNode": "n2", "targetPod": "target",
+                "sourceState": {"virtualMachineInstanceUID": "other", "migrationUID": "ms"},
+                "targetState": {"virtualMachineInstanceUID": "11111111-aaaa", "migrationUID": "mt"},
+            });
+            for (name, value) in state.as_object().into_iter().flatten() {
+                whole[name] = value.clone();
+            }
+            let whole = if state.is_null() { Value::Null } else { whole };
+            let vmi: VirtualMachineInstance = serde_json::from_value(json!({
+                "metadata": {"name": "a", "namespace": "n", "uid": "11111111-aaaa",
+                             "annotations": {"kubevirt.io/create-migration-target": "true"}},
+                "status": {"nodeName": "n2", "phase": phase, "migrationState": whole,
+                           "activePods": {"new": "n2"}},
+            }))
+            .unwrap();
+            let pod: Pod = serde_json::from_value(json!({"metadata": {
+                "name": "target", "namespace": "n", "uid": "new", "ownerReferences": [{
+                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+                    "name": "a", "uid": "11111111-aaaa", "controller": true}],
+            }}))
+            .unwrap();
+            assert_eq!(part_of(&pod, &vmi, "n2"), expected, "{phase} {state}");
+        };
+        check("Scheduled", Value::Null, None);
+        check("Scheduled", json!({"targetNode": null}), None);
+        check("Scheduled", json!({}), Some(Part::Arrives));
+        check("Scheduled", json!({"completed": true}), Some(Part::Runs));
+        check(
+            "Scheduled",
+            json!({"completed": true, "failed": true}),
+            None,
+        );
+        check("Running", json!({"completed": true}), Some(Part::Runs));
     }
 }

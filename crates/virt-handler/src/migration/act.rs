@@ -55,7 +55,7 @@ impl Guests {
         let status = vmi.status.as_ref();
         let state = status.and_then(|status| status.migration_state.as_ref());
         let Some((state, uid)) =
-            state.and_then(|state| Some((state, state.migration_uid.clone()?)))
+            state.and_then(|state| Some((state, model::copy_id(state)?.to_owned())))
         else {
             self.migrations.remove(key);
             return Ok(Requeue::OnChange);
@@ -306,7 +306,9 @@ impl Guests {
         }
         let listening = match self.way(guest) {
             Some(way) => self.listen(guest, way).map_err(|error| error.to_string()),
-            None => Err("the address of the new pod is not valid".to_owned()),
+            None => Err(
+                "the address of the new pod is not valid, or it expects another guest".to_owned(),
+            ),
         };
         let listening = match listening {
             Ok(listening) => listening,
@@ -331,8 +333,11 @@ impl Guests {
             bandwidth_mib: limits::bandwidth_mib(written),
             copied_disks: copied_disks(guest.vmi),
             is_within_node: model::is_within_node(guest.state),
-            // A guest that is lost half-way would leave two claims, each with a part of what it wrote.
-            post_copy: limits::allows_post_copy(written) && moved_disks.is_empty(),
+            // A guest that is lost half-way would leave two claims, each with a part of what it wrote, and two VMIs,
+            // neither of which could go on.
+            post_copy: limits::allows_post_copy(written)
+                && moved_disks.is_empty()
+                && !model::is_decentralized(guest.state),
             pauses: limits::allows_pause(written),
             parallel_connections: flows.connections,
             compression: flows.compression,
@@ -393,6 +398,9 @@ impl Guests {
     fn way(&self, guest: &Migrating<'_>) -> Option<Way> {
         let state = guest.state;
         if model::is_within_node(state) {
+            if model::is_decentralized(state) && !self.is_awaited(guest) {
+                return None;
+            }
             let pod = arriving_pod(&self.parts.pods, guest.vmi, &self.parts.node)?;
             return Some(Way::WithinNode(pod));
         }
@@ -407,7 +415,22 @@ impl Guests {
                 .clone()?
                 .ending_after_silence(SILENCE_LIMIT),
             target: Target::at(SocketAddr::new(ip, port), format!("virt-handler.{node}")),
-            path: endpoint::path(guest.key, guest.uid),
+            path: endpoint::path(&guest.destination(), guest.uid),
+        })
+    }
+
+    /// Whether the other VMI, which is on this node, too, waits for this guest.
+    fn is_awaited(&self, guest: &Migrating<'_>) -> bool {
+        let other = self.vmi(&guest.destination());
+        let status = other.as_ref().and_then(|vmi| vmi.status.as_ref());
+        let state = status.and_then(|status| status.migration_state.as_ref());
+        state.is_some_and(|state| {
+            let source = state.source_state.as_ref();
+            let uid = source.and_then(|one| one.virtual_machine_instance_uid.as_ref());
+            let is_over = state.completed == Some(true) || state.failed == Some(true);
+            uid == guest.vmi.metadata.uid.as_ref()
+                && model::copy_id(state) == Some(guest.uid)
+                && !is_over
         })
     }
 
@@ -487,6 +510,19 @@ impl Migrating<'_> {
         let peer = peer.filter(|_| Guest::of(self.vmi).has_dedicated_cpus());
         let cpus = peer.map(|peer| host_cpus::parse_list(&peer.allowed_cpus()?));
         Ok(cpus.transpose()?)
+    }
+
+    /// The VMI that the guest goes to: its own or another one.
+    fn destination(&self) -> Key {
+        let target = self.state.target_state.as_ref();
+        let target = target.filter(|_| model::is_decentralized(self.state));
+        let named = target.and_then(|one| {
+            Some(Key::new(
+                one.domain_namespace.as_ref()?,
+                one.domain_name.as_ref()?,
+            ))
+        });
+        named.unwrap_or_else(|| self.key.clone())
     }
 
     /// Whether the guest's memory was in two pods, and cannot come together any more.

@@ -164,7 +164,9 @@ pub(super) async fn connect(
 
 impl Arrivals for Arc<Guests> {
     fn find(&self, guest: &Key, migration: &str) -> Option<Arrival> {
-        let vmi = self.arrival(guest)?;
+        // A VMI whose guest comes from another VMI is on this node before.
+        let own = || self.vmi(guest).filter(|vmi| model::awaits_guest(vmi));
+        let vmi = self.arrival(guest).or_else(own)?;
         let state = vmi.status.as_ref()?.migration_state.as_ref()?;
         let source_node = source_of(state, migration, &self.parts.node)?;
         let (pod, _) = self.session(guest)?;
@@ -184,7 +186,7 @@ impl Arrivals for Arc<Guests> {
 
 /// The old node of the migration with that UID, if it comes to this node and is not over.
 fn source_of(state: &MigrationState, migration: &str, node: &str) -> Option<String> {
-    let is_this = state.migration_uid.as_deref() == Some(migration);
+    let is_this = model::copy_id(state) == Some(migration);
     let is_here = state.target_node.as_deref() == Some(node);
     let is_over = state.completed == Some(true) || state.failed == Some(true);
     let source = state.source_node.clone();

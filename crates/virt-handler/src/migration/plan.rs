@@ -121,7 +121,7 @@ pub(crate) fn awaits_take_over(vmi: &VirtualMachineInstance, report: Option<&Rep
     let (Some(state), Some(report)) = (state, report) else {
         return false;
     };
-    let is_this = state.migration_uid.as_ref() == Some(&report.id);
+    let is_this = model::copy_id(state) == Some(report.id.as_str());
     model::has_moved(vmi)
         && is_this
         && state.failed != Some(true)

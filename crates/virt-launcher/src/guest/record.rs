@@ -166,6 +166,17 @@ impl RecordStore {
         Ok(())
     }
 
+    /// Records the UUID of a guest that comes from another VMI.
+    pub(crate) fn set_domain_uuid(&mut self, uuid: &str) -> io::Result<()> {
+        match &mut self.record {
+            Some(record) if record.plan.domain_uuid != uuid => {
+                record.plan.domain_uuid = uuid.to_owned();
+                self.save()
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Records which process is QEMU.
     pub(crate) fn set_qemu_pid(&mut self, pid: i32) -> io::Result<()> {
         match &mut self.record {

@@ -8,7 +8,7 @@ use reasons::Reason;
 
 use super::file_servers::FileServerError;
 use super::metrics_server::MetricsError;
-use super::migration::{MovedDiskError, OwnCpusError};
+use super::migration::{AdoptError, MovedDiskError, OwnCpusError};
 use super::passt_servers::PasstError;
 use super::saved_state::SavedStateError;
 use crate::hooks::HookError;
@@ -52,6 +52,8 @@ pub(crate) enum Refusal {
     MovedDisk(#[from] MovedDiskError),
     #[error("the guest cannot have the CPUs of this pod")]
     OwnCpus(#[from] OwnCpusError),
+    #[error("the guest of the other VMI cannot go on in this pod")]
+    Adopt(#[from] AdoptError),
     #[error("failed to prepare the guest's files")]
     Prepare(#[source] PrepareError),
     #[error("the hook sidecars have not agreed to the guest")]
@@ -89,9 +91,11 @@ impl Refusal {
     fn reason(&self) -> Reason {
         match self {
             Self::WrongGuest { .. } => Reason::WrongGuest,
-            Self::BadUuid(_) | Self::BadDump(_) | Self::BadBackup(_) | Self::TooManyConnections => {
-                Reason::InvalidPlan
-            }
+            Self::BadUuid(_)
+            | Self::BadDump(_)
+            | Self::BadBackup(_)
+            | Self::TooManyConnections
+            | Self::Adopt(_) => Reason::InvalidPlan,
             Self::NotRunning => Reason::NotRunning,
             Self::NoAgent => Reason::AgentNotConnected,
             Self::AgentBusy => Reason::AgentBusy,
@@ -132,6 +136,7 @@ impl Refusal {
             | Self::Restore(_)
             | Self::MovedDisk(_)
             | Self::OwnCpus(_)
+            | Self::Adopt(_)
             | Self::Terminating => false,
             Self::Prepare(error) => error.is_transient(),
             Self::Start { attempt, of, .. } => attempt < of,

@@ -3,7 +3,8 @@
 use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Phase;
 use serde_json::{Value, json};
 
-use super::super::plan::{Step, plan};
+use super::super::plan::plan;
+use super::super::steps::Step;
 use super::{check, guest, migration, observed, pod};
 
 /// A guest whose volume is to move.

@@ -1,7 +1,7 @@
 //! How the volumes of a guest would be migrated, and which of them prevent it.
 
 use kubevirt_api::{VirtualMachineInstance, vmi_status::VirtualMachineInstanceMigrationMethod};
-use model::{Guest, Storage, Target, VolumeSource};
+use model::{Guest, Storage, Target, VolumeMoves, VolumeSource};
 
 use reasons::Reason;
 
@@ -61,7 +61,7 @@ pub(super) fn assess(vmi: &VirtualMachineInstance, reach: Reach) -> Assessment {
 
 /// The disks that the migration copies to other claims, by their names in the guest.
 pub(crate) fn moved_disks(vmi: &VirtualMachineInstance) -> Vec<String> {
-    let moves = model::carried_volumes(vmi);
+    let moves = claims_left(vmi);
     let status = vmi.status.iter();
     let all = status.flat_map(|status| &status.volume_status);
     all.filter(|volume| !volume.target.is_empty() && moves.contains_key(&volume.name))
@@ -72,7 +72,7 @@ pub(crate) fn moved_disks(vmi: &VirtualMachineInstance) -> Vec<String> {
 /// The disks that are copied to the other pod, by their names in the guest.
 pub(crate) fn copied_disks(vmi: &VirtualMachineInstance) -> Vec<String> {
     let guest = Guest::of(vmi);
-    let moves = model::carried_volumes(vmi);
+    let moves = claims_left(vmi);
     let is_copied = |name: &str| {
         if moves.contains_key(name) {
             return true;
@@ -92,6 +92,15 @@ pub(crate) fn copied_disks(vmi: &VirtualMachineInstance) -> Vec<String> {
     all.filter(|volume| !volume.target.is_empty() && is_copied(&volume.name))
         .map(|volume| volume.target.clone())
         .collect()
+}
+
+/// The volumes whose claims the guest leaves: for others of its VMI, or for those of another VMI.
+fn claims_left(vmi: &VirtualMachineInstance) -> VolumeMoves {
+    if model::migration_end(vmi).is_some() {
+        model::written_claims(vmi)
+    } else {
+        model::carried_volumes(vmi)
+    }
 }
 
 /// Whether the guest can write the volume through a disk; others need no migration.

@@ -10,7 +10,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::moved_disks::{self, MovedDiskError};
-use super::peer::{Ask, Flows, Peer, PeerError, WireCookie};
+use super::peer::{Ask, Flows, Origin, Peer, PeerError, WireCookie};
 use super::{Event, post_copy};
 
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -69,6 +69,7 @@ pub(super) struct Copying {
     pub(super) migration: Migration,
     /// The guest is paused in place of the switch to post-copy.
     pub(super) pauses: bool,
+    pub(super) origin: Option<Origin>,
     pub(super) cancelled: CancellationToken,
     pub(super) switch: CancellationToken,
     pub(super) events: mpsc::Sender<Event>,
@@ -158,6 +159,7 @@ impl Copying {
                 Some(Compression::Zstd) => MigrationCompression::Zstd,
                 Some(Compression::None) | None => MigrationCompression::None,
             },
+            origin: self.origin.clone(),
         };
         Ok(peer.ask_for_flows(&ask).await?)
     }

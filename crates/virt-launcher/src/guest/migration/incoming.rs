@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::outgoing::{flags, parallel, parameters};
-use super::peer::{Answer, Ask, BUSY_INTERVAL, WireCookie};
-use super::{Event, Migrations, moved_disks, own_cpus};
+use super::peer::{Answer, Ask, BUSY_INTERVAL, Origin, WireCookie};
+use super::{Event, Migrations, adopted, moved_disks, own_cpus};
 use crate::guest::ending::Ending;
 use crate::guest::link::LINK_TIMEOUT;
 use crate::guest::record::{MigrationRecord, MigrationStep};
@@ -179,11 +179,16 @@ impl Guest {
                 post_copy,
                 parallel_connections,
                 compression,
+                origin,
             } => {
                 let cookie = cookie.decode().map_err(|_| Refusal::NotReceived)?;
                 if parallel_connections > MAX_PARALLEL_CONNECTIONS {
                     return Err(Refusal::TooManyConnections);
                 }
+                let xml = match &origin {
+                    Some(origin) => self.take_in(&id, xml, origin)?,
+                    None => xml,
+                };
                 let xml = self.with_own_places(&id, xml, &copied_disks, &disk_lengths);
                 let xml = xml.await?;
                 let mut migration = self.arrival(Some(xml), &copied_disks, post_copy);
@@ -227,6 +232,20 @@ impl Guest {
                 Ok(Answer::Done)
             }
         }
+    }
+
+    /// Takes a guest of another VMI for that of this pod: it keeps its UUID, by which libvirt knows it, and gets the
+    /// paths of this pod.
+    fn take_in(&mut self, id: &str, xml: String, origin: &Origin) -> Result<String, Refusal> {
+        let record = self.store.record().filter(|_| self.expects(id));
+        let plan = &record.ok_or(Refusal::NotReceived)?.plan;
+        let own = Origin::of(plan);
+        if *origin == own {
+            return Ok(xml);
+        }
+        let xml = adopted::xml(xml, origin, &own)?;
+        self.store.set_domain_uuid(&origin.domain_uuid)?;
+        Ok(xml)
     }
 
     /// The guest's XML with the places that its disks have in this pod, and with the CPUs of this pod.

@@ -10,6 +10,7 @@
 //! old pod, after it that it goes on in the new one. `post_copy` has the other order, in which the guest runs
 //! before all of its memory is there, and `recovery` has that memory follow again after an interruption.
 
+mod adopted;
 mod copying;
 mod disk_xml;
 mod follow;
@@ -27,6 +28,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::adopted::AdoptError;
 use self::copying::Copied;
 use self::follow::FollowEnd;
 use self::incoming::Visit;

@@ -12,7 +12,7 @@ use libvirt::{
 use tokio_util::sync::CancellationToken;
 
 use super::copying::{Copied, CopyState, Copying};
-use super::peer::{Ask, WireCookie};
+use super::peer::{Ask, Origin, WireCookie};
 use super::{Event, post_copy};
 use crate::guest::record::{MigrationRecord, MigrationStep};
 use crate::guest::refusal::Refusal;
@@ -121,12 +121,14 @@ impl Guest {
         let switch = CancellationToken::new();
         self.migrations.switch = switch.clone();
         let events = self.migrations.sender.clone();
+        let origin = self.store.record().map(|record| Origin::of(&record.plan));
         let copying = self.tasks.spawn(async move {
             let guest = Copying {
                 connection,
                 domain,
                 migration: migration(&plan),
                 pauses: plan.pauses && !plan.post_copy,
+                origin,
                 cancelled,
                 switch,
                 events: events.clone(),

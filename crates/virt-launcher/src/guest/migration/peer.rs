@@ -5,8 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use launcher_channel::{
-    FrameError, MAX_FRAME, MigrationCompression, MigrationSocket, StopReason, read_frame,
-    write_frame,
+    FrameError, GuestPlan, MAX_FRAME, MigrationCompression, MigrationSocket, StopReason,
+    read_frame, write_frame,
 };
 use libvirt::Cookie;
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,9 @@ pub(super) enum Ask {
         parallel_connections: u8,
         #[serde(default)]
         compression: MigrationCompression,
+        /// The guest that comes; a launcher of an earlier version does not say it.
+        #[serde(default)]
+        origin: Option<Origin>,
     },
     /// The copy is about to be switched to post-copy: keep what has arrived if this connection ends, since the
     /// guest may not be able to go on in its old pod.
@@ -119,6 +122,26 @@ impl Ask {
                 ..
             }
         )
+    }
+}
+
+/// What the guest is in the pod that it leaves. Paths in that pod are made of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Origin {
+    pub(super) vmi_uid: String,
+    /// `<namespace>_<vmi>`.
+    pub(super) domain_name: String,
+    pub(super) domain_uuid: String,
+}
+
+impl Origin {
+    pub(super) fn of(plan: &GuestPlan) -> Self {
+        Self {
+            vmi_uid: plan.vmi_uid.clone(),
+            domain_name: plan.domain_name.clone(),
+            domain_uuid: plan.domain_uuid.clone(),
+        }
     }
 }
 
