@@ -7,6 +7,7 @@ use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Pha
 use serde_json::{Value, json};
 
 use super::{Other, Peer};
+use crate::migration::attachment::Attachment;
 use crate::migration::limits::Turn;
 use crate::migration::observe::Observed;
 use crate::migration::plan::plan;
@@ -69,6 +70,7 @@ fn next(own: [Value; 2], other: [Option<Value>; 2]) -> Plan {
         vmi: Some(parse::<Guest>(vmi)),
         target: None,
         is_target_current: false,
+        attachment: Attachment::NotNeeded,
         current_pod: None,
         rival: None,
         turn: Turn::Now,
