@@ -18,6 +18,7 @@ mod container;
 mod error;
 mod guest;
 mod hooks;
+mod incoming;
 mod init;
 mod metadata;
 mod networks;

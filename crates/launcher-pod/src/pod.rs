@@ -8,7 +8,7 @@ use model::{Guest, VolumeSource};
 
 use crate::{
     ContainerDisks, Feature, Input, PodError, Settings, Surroundings, compute::grace_seconds,
-    container, hooks, init, metadata, scheduling, security, target, volumes,
+    container, hooks, incoming, init, metadata, scheduling, security, volumes,
 };
 
 /// Seconds that the pod gets beyond that, so that the launcher can still force a power-off.
@@ -34,7 +34,7 @@ pub fn pod(
         status: None,
     };
     if model::awaits_guest(vmi) {
-        target::receive_from_elsewhere(&mut pod, vmi);
+        incoming::receive_from_elsewhere(&mut pod, vmi);
     }
     Ok(pod)
 }

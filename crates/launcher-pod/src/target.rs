@@ -3,18 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec};
+use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodAntiAffinity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kubevirt_api::quantity::Amount;
 use kubevirt_api::{VirtualMachineInstance, annotations, labels};
-use model::{GuestSize, MigrationEnd, Topology, VolumeMoves};
+use model::{GuestSize, MigrationEnd, Topology};
 
 use crate::{
-    CONTAINER, PodError, Settings, Surroundings, metadata, pod::pod, probes, scheduling::HOST_NAME,
+    PodError, Settings, Surroundings, incoming, metadata, pod::pod, scheduling::HOST_NAME,
 };
-
-/// Variable of the launcher: the number of volumes that are on other claims in its pod.
-const MOVED_VOLUMES: &str = "VIRT_LAUNCHER_MOVED_VOLUMES";
 
 /// The migration that a target pod is for.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +69,7 @@ pub fn target_pod(
         selector.extend(own);
         let cpu = migration.cpu_labels.iter();
         selector.extend(cpu.map(|label| (label.clone(), "true".to_owned())));
-        await_guest(spec, &moves);
+        incoming::await_guest(spec, &moves);
         match migration.destination {
             Destination::SameNode(node) => {
                 // A wish for another node is not overridden: no node takes the pod then.
@@ -129,35 +126,6 @@ fn as_it_is(vmi: &VirtualMachineInstance) -> VirtualMachineInstance {
         }
     }
     vmi
-}
-
-/// The pod of a VMI whose guest comes from another VMI: it waits for the guest, and its claims get the contents of
-/// those there.
-pub(crate) fn receive_from_elsewhere(pod: &mut Pod, vmi: &VirtualMachineInstance) {
-    let moves = model::written_claims(vmi);
-    pod.metadata.annotations.get_or_insert_default().insert(
-        annotations::MIGRATED_VOLUMES.to_owned(),
-        model::pod_annotation(&moves),
-    );
-    if let Some(spec) = &mut pod.spec {
-        await_guest(spec, &moves);
-    }
-}
-
-fn await_guest(spec: &mut PodSpec, moves: &VolumeMoves) {
-    spec.containers.iter_mut().for_each(probes::await_guest);
-    if moves.is_empty() {
-        return;
-    }
-    // The launcher takes no guest if virt-handler of the node is too old to have its disks copied.
-    let mut all = spec.containers.iter_mut();
-    if let Some(compute) = all.find(|container| container.name == CONTAINER) {
-        compute.env.get_or_insert_default().push(EnvVar {
-            name: MOVED_VOLUMES.to_owned(),
-            value: Some(moves.len().to_string()),
-            ..EnvVar::default()
-        });
-    }
 }
 
 /// Where there are other nodes, two pods of one guest are never on the same one.

@@ -7,7 +7,7 @@ use kubevirt_api::annotations;
 use kubevirt_api::migration::VirtualMachineInstanceMigrationState as State;
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 
-use crate::migration::has_arrived;
+use crate::arrival::has_arrived;
 use crate::volume_migration::{VolumeMove, VolumeMoves};
 use crate::{Guest, Storage, Target};
 

@@ -14,6 +14,7 @@ pub mod paths;
 pub mod unsupported;
 
 mod allocated_devices;
+mod arrival;
 mod backup;
 mod binding_plugin;
 mod bootloader;
@@ -40,6 +41,7 @@ mod volume_migration;
 pub use allocated_devices::{
     AllocatedDevices, DeviceAddress, InvalidAllocation, MediatedUuid, UsbAddress,
 };
+pub use arrival::has_arrived;
 pub use backup::{
     MAX_CHECKPOINTS, backed_up_volumes, backup_directory, backup_volume, is_backup_volume,
     kept_checkpoints, last_backup, offers_disks, requested_checkpoint,
@@ -71,7 +73,7 @@ pub use interface::{
 };
 pub use kept_state::{KeptState, Tpm};
 pub use key_filters::{InvalidFilter, KeyFilters};
-pub use migration::{has_arrived, has_moved, is_under_way, is_within_node};
+pub use migration::{has_moved, is_under_way, is_within_node};
 pub use pci_address::PciAddress;
 pub use resources::{InvalidQuantity, ResourceList};
 pub use size::{GuestSize, lacks_memory, lacks_processors, memory_at_start};

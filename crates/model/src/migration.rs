@@ -3,6 +3,7 @@
 use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::migration::VirtualMachineInstanceMigrationState as State;
 
+use crate::arrival::has_arrived;
 use crate::decentralized::{MigrationEnd, has_come, migration_end};
 
 /// Whether the guest belongs to the target of its last migration. The node of the VMI shows that, or, if the
@@ -38,13 +39,6 @@ pub fn is_under_way(vmi: &VirtualMachineInstance) -> bool {
 /// Whether this migration moves the guest without leaving its node.
 pub fn is_within_node(state: &State) -> bool {
     state.target_node.is_some() && state.source_node == state.target_node
-}
-
-/// Whether the source has given the guest up, or the guest runs at the target.
-pub fn has_arrived(state: &State) -> bool {
-    let is_there =
-        state.completed == Some(true) || state.target_node_domain_ready_timestamp.is_some();
-    is_there && state.failed != Some(true)
 }
 
 #[cfg(test)]

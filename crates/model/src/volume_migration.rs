@@ -15,7 +15,7 @@ use kubevirt_api::volumes::Volume;
 use kubevirt_api::{VirtualMachineInstance, annotations};
 use serde_json::Value;
 
-use crate::has_arrived;
+use crate::arrival::has_arrived;
 
 /// The claim that a volume leaves, and the one that it goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]

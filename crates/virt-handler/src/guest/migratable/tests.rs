@@ -255,21 +255,13 @@ fn guests_with_dedicated_cpus_and_attached_volumes_migrate() {
         "claimName": "c", "accessModes": ["ReadWriteOnce"]}});
     let stays = "HotplugNotLiveMigratable";
     for (vmi, elsewhere, within) in [
-        (own, "", "OnlyWithinNode"),
-        (attached("Ready", none()), "", "OnlyWithinNode"),
-        (attached("MountedToPod", none()), "", "OnlyWithinNode"),
+        (own, "", ""),
+        (attached("Ready", none()), "", ""),
+        (attached("MountedToPod", none()), "", ""),
         (attached("Detaching", none()), stays, stays),
         (attached("MemoryDumpInProgress", dump()), stays, stays),
-        (
-            attached("MemoryDumpCompleted", dump()),
-            "",
-            "OnlyWithinNode",
-        ),
-        (
-            attached("Ready", of_one_node),
-            "DisksNotLiveMigratable",
-            "OnlyWithinNode",
-        ),
+        (attached("MemoryDumpCompleted", dump()), "", ""),
+        (attached("Ready", of_one_node), "DisksNotLiveMigratable", ""),
     ] {
         for (reach, expected) in [(Reach::OtherNodes, elsewhere), (Reach::OwnNode, within)] {
             let status = status_of(&vmi, reach);
