@@ -28,6 +28,8 @@ const STRETCH: u64 = 1 << 30;
 pub(crate) const PAGE: usize = 512;
 /// The most entries of one answer.
 const MOST_ENTRIES: usize = 16 << 10;
+/// The most answers of the server for one of ours. A server could describe a disk byte by byte.
+const MOST_REQUESTS: usize = 64 << 10;
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS);
@@ -146,7 +148,12 @@ impl Wanted {
 pub(crate) fn map(view: &mut View, part: Range<u64>, page_size: usize) -> io::Result<Value> {
     let mut page = Page::new(page_size);
     let mut at = part.start;
+    let mut requests = 0_usize;
     while at < part.end {
+        if requests == MOST_REQUESTS {
+            return Ok(page.render(Some(at)));
+        }
+        requests += 1;
         let stretch = u32::try_from((part.end - at).min(STRETCH)).map_err(io::Error::other)?;
         for status in view.map(at, stretch)? {
             if !page.add(at, status) {
