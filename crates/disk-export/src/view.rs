@@ -29,7 +29,7 @@ pub(crate) const PAGE: usize = 512;
 /// The most entries of one answer.
 const MOST_ENTRIES: usize = 16 << 10;
 /// The most answers of the server for one of ours. A server could describe a disk byte by byte.
-const MOST_REQUESTS: usize = 64 << 10;
+const MOST_REQUESTS: usize = 4096;
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS);

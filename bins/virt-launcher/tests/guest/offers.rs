@@ -10,6 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use launcher_channel::{BACKUP_SOCKET, BackupPlan, BackupStage, DomainState, Reply, Request};
+use serde_json::json;
 
 use crate::backups::{DISKS, back_up, cancel, files, path, plan, source};
 use crate::bundle::{self, Bundle};
@@ -127,6 +128,10 @@ async fn offer_ends_with_its_launcher() {
     assert!(message.contains("was restarted"), "{message}");
     assert_eq!(state.domain, Some(DomainState::Running));
     assert_eq!(files(&path(&pod, &plan)), Vec::<std::path::PathBuf>::new());
+    // libvirtd died before it knew of its job.
+    let address = json!({"type": "inet", "data": {"host": "127.0.0.1", "port": "0"}});
+    let address = json!({"addr": address});
+    monitor.run("nbd-server-start", address).await;
     // Another one is of its own moment.
     let next = offered("next");
     offer(&pod, &next).await;
