@@ -82,6 +82,9 @@ pub(super) fn pod(input: &Input<'_>) -> Pod {
         parts.mount("backup", source, BACKUP_CLAIM);
         parts.arguments.extend(offered(offer).into_iter().flatten());
     }
+    let offer = input.offer;
+    let tolerations = offer.map(|offer| launcher_pod::tolerations_beside(&offer.tolerations));
+    let affinity = offer.map(|offer| launcher_pod::on_node(&offer.node));
     let secrets = settings.image_pull_secrets.iter();
     let secrets: Vec<Value> = secrets.map(|name| json!({"name": name})).collect();
     let pod = json!({
@@ -104,8 +107,8 @@ pub(super) fn pod(input: &Input<'_>) -> Pod {
             "securityContext": launcher_pod::pod_context(settings),
             "imagePullSecrets": Some(secrets).filter(|all| !all.is_empty()),
             "nodeSelector": Some(&settings.node_selectors).filter(|all| !all.is_empty()),
-            "tolerations": input.offer.map(|offer| launcher_pod::tolerations_beside(&offer.tolerations)),
-            "affinity": input.offer.map(|offer| launcher_pod::on_node(&offer.node)),
+            "tolerations": tolerations,
+            "affinity": affinity,
             "containers": [{
                 "name": CONTAINER,
                 "image": settings.launcher_image,

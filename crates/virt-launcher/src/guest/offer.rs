@@ -41,8 +41,8 @@ impl BackupRun {
         }
     }
 
-    /// libvirtd that dies after it had QEMU listen, and before it has recorded its job, leaves the server to nobody, and
-    /// QEMU has only one.
+    /// A libvirtd that dies after it had QEMU listen, and before it has recorded its job, leaves a server that nobody
+    /// ends, and QEMU has only one.
     async fn stop_listening(&self) -> Result<(), BackupError> {
         match self.qemu().run("nbd-server-stop", &json!({})).await {
             // As a rule there is none.
