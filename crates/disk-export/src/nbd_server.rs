@@ -16,8 +16,11 @@ fn count(length: usize) -> u32 {
 
 /// How the server behaves.
 #[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(crate) struct Answers {
     pub(crate) is_missing: bool,
+    /// Its map has one byte at a time.
+    pub(crate) is_grained: bool,
     /// Every read fails.
     pub(crate) fails: bool,
     /// Added to the place of every piece.
@@ -169,7 +172,13 @@ impl Scripted {
 
     fn map_disk(&mut self, cookie: &[u8]) {
         let mut body = 9_u32.to_be_bytes().to_vec();
-        for (length, flags) in [(1024_u32, 0_u32), (1024, 3), (2048, 0)] {
+        let whole = [(1024_u32, 0_u32), (1024, 3), (2048, 0)];
+        let entries: &[(u32, u32)] = if self.answers.is_grained {
+            &[(1, 0)]
+        } else {
+            &whole
+        };
+        for (length, flags) in entries {
             body.extend(length.to_be_bytes());
             body.extend(flags.to_be_bytes());
         }

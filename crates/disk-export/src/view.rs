@@ -4,7 +4,7 @@
 //! **Invariant**: the socket is that of the backup's directory, which is opened below the claim and without links.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -28,6 +28,8 @@ const STRETCH: u64 = 1 << 30;
 pub(crate) const PAGE: usize = 512;
 /// The most entries of one answer.
 const MOST_ENTRIES: usize = 16 << 10;
+/// The most answers of the server for one of ours. A server could describe a disk byte by byte.
+const MOST_REQUESTS: usize = 4096;
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS);
@@ -143,10 +145,19 @@ impl Wanted {
 }
 
 /// One page of the map, as `KubeVirt`'s export server has it.
-pub(crate) fn map(view: &mut View, part: Range<u64>, page_size: usize) -> io::Result<Value> {
+pub(crate) fn map<S: Read + Write>(
+    view: &mut Client<S>,
+    part: Range<u64>,
+    page_size: usize,
+) -> io::Result<Value> {
     let mut page = Page::new(page_size);
     let mut at = part.start;
+    let mut requests = 0_usize;
     while at < part.end {
+        if requests == MOST_REQUESTS {
+            return Ok(page.render(Some(at)));
+        }
+        requests += 1;
         let stretch = u32::try_from((part.end - at).min(STRETCH)).map_err(io::Error::other)?;
         for status in view.map(at, stretch)? {
             if !page.add(at, status) {
@@ -213,6 +224,7 @@ fn description(flags: u32) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nbd_server::{Answers, Scripted};
 
     #[test]
     fn parameters_name_a_part_of_the_disk() {
@@ -301,6 +313,20 @@ mod tests {
         server.kill().unwrap();
         server.wait().unwrap();
         assert!(views.connect("root").is_err());
+    }
+
+    /// The client goes on from there, and no request lasts for ever.
+    #[test]
+    fn page_ends_after_many_answers_of_a_server() {
+        let answers = Answers {
+            is_grained: true,
+            ..Answers::default()
+        };
+        let mut view = Client::open(Scripted::new(answers), "root").unwrap();
+        let page = map(&mut view, 0..1 << 60, PAGE).unwrap();
+        let expected = json!([{"offset": 0, "length": 4096, "type": 0, "description": "data"}]);
+        assert_eq!(page["extents"], expected);
+        assert_eq!(page["next_offset"], 4096);
     }
 
     #[test]

@@ -140,7 +140,7 @@ fn spec(input: &Attachment<'_>) -> PodSpec {
         termination_grace_period_seconds: Some(0),
         security_context: Some(security::pod_context(settings)),
         affinity: Some(on_node(input.node)),
-        tolerations: Some(tolerations(input.tolerations)),
+        tolerations: Some(tolerations_beside(input.tolerations)),
         image_pull_secrets: Some(secrets).filter(|all| !all.is_empty()),
         ..PodSpec::default()
     }
@@ -153,7 +153,7 @@ fn quantities(all: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
 }
 
 /// Through the scheduler, which binds claims that wait for their first consumer.
-fn on_node(node: &str) -> Affinity {
+pub fn on_node(node: &str) -> Affinity {
     let requirement = NodeSelectorRequirement {
         key: HOST_NAME.to_owned(),
         operator: "In".to_owned(),
@@ -173,7 +173,8 @@ fn on_node(node: &str) -> Affinity {
     }
 }
 
-fn tolerations(own: &[Toleration]) -> Vec<Toleration> {
+/// Of a pod that has to run beside a guest with these tolerations, whatever happens to its node.
+pub fn tolerations_beside(own: &[Toleration]) -> Vec<Toleration> {
     let taints = TOLERATED.iter().map(|key| Toleration {
         key: Some((*key).to_owned()),
         operator: Some("Exists".to_owned()),

@@ -33,7 +33,10 @@ mod surroundings;
 mod target;
 mod volumes;
 
-pub use attachment::{Attachment, attachment_pod, attachment_pod_name, attachment_selector};
+pub use attachment::{
+    Attachment, attachment_pod, attachment_pod_name, attachment_selector, on_node,
+    tolerations_beside,
+};
 pub use compute::{CONTAINER, RUNTIME_USER};
 pub use container::SHARED_PATHS;
 pub use error::PodError;

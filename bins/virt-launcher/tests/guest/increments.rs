@@ -47,7 +47,7 @@ impl Monitor {
         }
     }
 
-    async fn run(&self, name: &str, arguments: Value) -> Value {
+    pub(crate) async fn run(&self, name: &str, arguments: Value) -> Value {
         let command = json!({"execute": name, "arguments": arguments}).to_string();
         let answer = self.connection.monitor(&self.domain, &command).await;
         let answer: Value = serde_json::from_str(&answer.unwrap()).unwrap();

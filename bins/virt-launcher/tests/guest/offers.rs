@@ -1,11 +1,16 @@
 //! Offers of disks: a client reads them as they were at one moment, while they change.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use launcher_channel::{BACKUP_SOCKET, BackupPlan, BackupStage, DomainState, Reply, Request};
+use serde_json::json;
 
 use crate::backups::{DISKS, back_up, cancel, files, path, plan, source};
 use crate::bundle::{self, Bundle};
@@ -54,6 +59,18 @@ fn read(directory: &Path, disk: &str) -> Option<Vec<u8>> {
     status.success().then(|| fs::read(out.path()).unwrap())
 }
 
+/// The socket itself, whatever becomes of its name.
+fn hold(socket: &Path) -> File {
+    const O_PATH: i32 = 0o10_000_000;
+    let mut options = File::options();
+    options.read(true).custom_flags(O_PATH);
+    options.open(socket).unwrap()
+}
+
+fn connect(socket: &File) -> io::Result<UnixStream> {
+    UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))
+}
+
 /// The disks of the moment are read after they have changed, and until the offer is cancelled. The launcher is killed
 /// when QEMU offers them, and nobody knows it yet: the next one offers them anew.
 #[tokio::test]
@@ -80,11 +97,15 @@ async fn client_reads_the_disks_of_one_moment() {
     offer(&pod, &plan).await;
     assert!(read(&directory, "data").unwrap() == before[0]);
 
+    let socket = hold(&directory.join(BACKUP_SOCKET));
+    connect(&socket).unwrap();
     let (state, stage) = cancel(&pod, &plan).await;
     assert_eq!(stage, BackupStage::Cancelled);
     assert_eq!(state.domain, Some(DomainState::Running));
     assert_eq!(files(&directory), Vec::<std::path::PathBuf>::new());
-    assert_eq!(read(Path::new("/"), "data"), None);
+    // QEMU listens no more, also for those that reached the socket before it was removed.
+    let refused = connect(&socket).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
 
     // The next backup is not disturbed.
     let (_, stage) = back_up(&pod, &crate::backups::plan("copy")).await;
@@ -107,6 +128,10 @@ async fn offer_ends_with_its_launcher() {
     assert!(message.contains("was restarted"), "{message}");
     assert_eq!(state.domain, Some(DomainState::Running));
     assert_eq!(files(&path(&pod, &plan)), Vec::<std::path::PathBuf>::new());
+    // libvirtd died before it knew of its job.
+    let address = json!({"type": "inet", "data": {"host": "127.0.0.1", "port": "0"}});
+    let address = json!({"addr": address});
+    monitor.run("nbd-server-start", address).await;
     // Another one is of its own moment.
     let next = offered("next");
     offer(&pod, &next).await;

@@ -80,10 +80,12 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         queue.add_all(concerned.map(|one| Key::of(one.as_ref())), VMI);
     });
     let exports: Store<VirtualMachineExport> = Store::new();
-    let queue = gate.clone();
+    let (queue, all) = (gate.clone(), backups.clone());
     let on_change = move |export: &VirtualMachineExport| {
-        if let Some(owner) = Key::of_controller(export, VirtualMachineBackup::KIND) {
-            queue.add(owner, EXPORT);
+        // Also one that does not belong to the backup: the backup waits for its deletion.
+        let key = Key::of(export);
+        if all.get(&key).is_some() {
+            queue.add(key, EXPORT);
         }
     };
     wiring.watch_if_defined(watcher::Config::default(), &exports, on_change);

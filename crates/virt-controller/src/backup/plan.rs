@@ -71,9 +71,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         };
     }
     if observed.is_pull() && pull::time_left(observed).is_none() {
-        let message =
-            "its time was over before the disks were offered; set a longer spec.ttlDuration";
-        return failed(Reason::Failed, message);
+        return failed(Reason::Failed, pull::TOO_LATE);
     }
     let mut plan = match ready(observed) {
         Ok(guest) => bring(observed, guest),

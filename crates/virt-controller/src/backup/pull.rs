@@ -23,6 +23,10 @@ const LIFETIME: SignedDuration = SignedDuration::from_hours(2);
 /// The export outlives the offer, so that it is not created again at its end.
 const SLACK: SignedDuration = SignedDuration::from_mins(5);
 
+/// Nobody could read.
+pub(super) const TOO_LATE: &str =
+    "its time was over before the disks were offered; set a longer spec.ttlDuration";
+
 /// When the offer ends. It counts from the creation of the backup.
 fn expiry(backup: &VirtualMachineBackup) -> Option<Timestamp> {
     let created = backup.metadata.creation_timestamp.as_ref()?.0;
@@ -78,6 +82,9 @@ pub(super) fn follow(observed: &Observed) -> Plan {
     }
     if has_failed(report) {
         return failed(Reason::Failed, failure(report));
+    }
+    if !observed.is_copied() && time_left(observed).is_none() {
+        return failed(Reason::Failed, TOO_LATE);
     }
     if !observed.is_copied() {
         // A virt-handler of an earlier version copies.

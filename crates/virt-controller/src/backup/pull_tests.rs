@@ -149,6 +149,12 @@ fn offer_goes_on_until_its_time_is_over() {
             "Failed: the guest's node did not offer the disks",
         ),
         (
+            expired(),
+            detached(&ended(&none)),
+            Export::None,
+            "Failed: its time was over before",
+        ),
+        (
             was_offered(),
             detached(&ended(&json!({"failed": true, "backupMsg": "no space"}))),
             Export::None,

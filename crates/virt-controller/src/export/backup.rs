@@ -198,6 +198,9 @@ mod tests {
             "{spec}"
         );
         assert_eq!(spec["tolerations"][0]["key"], "gpu");
+        // The guest stays on a node that takes no more pods, and so does its server.
+        let mut tolerations = spec["tolerations"].as_array().unwrap().iter();
+        assert!(tolerations.any(|one| one["key"] == "node.kubernetes.io/unschedulable"));
         let affinity = spec["affinity"].to_string();
         assert!(
             affinity.contains("kubernetes.io/hostname") && affinity.contains("\"node\""),

@@ -25,8 +25,6 @@ const BACKUP: &str = "--backup";
 const BACKUP_VOLUME: &str = "--backup-volume";
 /// Where the claim of a backup is in the container.
 const BACKUP_CLAIM: &str = "/backup";
-/// The label of a node with its name.
-const HOST_NAME: &str = "kubernetes.io/hostname";
 const CERTIFICATE: &str = "/certificate";
 const TOKEN: &str = "/token";
 const MANIFESTS: &str = "/manifests";
@@ -84,6 +82,9 @@ pub(super) fn pod(input: &Input<'_>) -> Pod {
         parts.mount("backup", source, BACKUP_CLAIM);
         parts.arguments.extend(offered(offer).into_iter().flatten());
     }
+    let offer = input.offer;
+    let tolerations = offer.map(|offer| launcher_pod::tolerations_beside(&offer.tolerations));
+    let affinity = offer.map(|offer| launcher_pod::on_node(&offer.node));
     let secrets = settings.image_pull_secrets.iter();
     let secrets: Vec<Value> = secrets.map(|name| json!({"name": name})).collect();
     let pod = json!({
@@ -106,8 +107,8 @@ pub(super) fn pod(input: &Input<'_>) -> Pod {
             "securityContext": launcher_pod::pod_context(settings),
             "imagePullSecrets": Some(secrets).filter(|all| !all.is_empty()),
             "nodeSelector": Some(&settings.node_selectors).filter(|all| !all.is_empty()),
-            "tolerations": input.offer.map(|offer| &offer.tolerations),
-            "affinity": input.offer.map(|offer| on_node(&offer.node)),
+            "tolerations": tolerations,
+            "affinity": affinity,
             "containers": [{
                 "name": CONTAINER,
                 "image": settings.launcher_image,
@@ -194,15 +195,6 @@ fn offered(offer: &Offer) -> Vec<[String; 2]> {
     let volumes = offer.volumes.iter();
     let volumes = volumes.map(|volume| flag(BACKUP_VOLUME, volume.clone()));
     std::iter::once(directory).chain(volumes).collect()
-}
-
-fn on_node(node: &str) -> Value {
-    let term = json!({"matchExpressions": [
-        {"key": HOST_NAME, "operator": "In", "values": [node]},
-    ]});
-    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
-        "nodeSelectorTerms": [term],
-    }}})
 }
 
 fn has_device(volume: &Volume) -> bool {

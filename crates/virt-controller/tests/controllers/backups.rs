@@ -369,8 +369,12 @@ async fn checkpoints_of_other_trackers_are_kept() {
     cluster.end().await;
 }
 
-/// Offers the disks, until the time of the backup is over.
-async fn offer(cluster: &TestCluster) {
+fn exports(cluster: &TestCluster) -> Api<VirtualMachineExport> {
+    Api::namespaced(cluster.client.clone(), NAMESPACE)
+}
+
+/// Has the guest offer its disks.
+async fn begin_offer(cluster: &TestCluster) {
     let token = json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "token", "namespace": NAMESPACE}, "stringData": {"token": "secret"},
@@ -387,6 +391,11 @@ async fn offer(cluster: &TestCluster) {
     assert_eq!(mode.map(String::as_str), Some("Pull"));
     let offered = json!({"quiesceStatus": "Succeeded", "volumes": [{"volumeName": "root"}]});
     write(cluster, offered).await;
+}
+
+/// Offers the disks, until the time of the backup is over.
+async fn offer(cluster: &TestCluster) {
+    begin_offer(cluster).await;
     wait_for(cluster, "Progressing", "ExportReady").await;
     let status = json!(backups(cluster).get("nightly").await.unwrap().status);
     let volume = &status["includedVolumes"][0];
@@ -412,9 +421,8 @@ async fn offer(cluster: &TestCluster) {
     assert_eq!(status["endpointCert"], Value::Null);
     cluster
         .wait_until("the export is gone", async || {
-            let exports: Api<VirtualMachineExport> =
-                Api::namespaced(cluster.client.clone(), NAMESPACE);
-            exports.get_opt("nightly").await.unwrap().is_none()
+            let found = exports(cluster).get_opt("nightly").await;
+            found.unwrap().is_none()
         })
         .await;
     is_clean(cluster).await;
@@ -424,6 +432,27 @@ async fn offer(cluster: &TestCluster) {
 async fn disks_are_offered_until_the_time_of_the_backup_is_over() {
     let cluster = with_guest().await;
     offer(&cluster).await;
+    cluster.end().await;
+}
+
+/// The backup does as its message says when the other export is deleted, and does not wait for the end of its time.
+#[tokio::test(start_paused = true)]
+async fn offer_goes_on_when_an_export_of_its_name_is_deleted() {
+    let cluster = with_guest().await;
+    let foreign = json!({
+        "apiVersion": "export.kubevirt.io/v1", "kind": "VirtualMachineExport",
+        "metadata": {"name": "nightly", "namespace": NAMESPACE},
+        "spec": {"source": {"apiGroup": "", "kind": "PersistentVolumeClaim", "name": "none"}},
+    });
+    cluster.create(foreign).await;
+    begin_offer(&cluster).await;
+    let waits = wait_for(&cluster, "Progressing", "PreparingExport").await;
+    let message = waits["message"].as_str().unwrap_or_default();
+    assert!(message.contains("delete it"), "{waits}");
+    let parameters = DeleteParams::default();
+    let deleted = exports(&cluster).delete("nightly", &parameters).await;
+    deleted.unwrap();
+    wait_for(&cluster, "Progressing", "ExportReady").await;
     cluster.end().await;
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Backups {
     interrupted: Option<(BackupPlan, String)>,
     /// The last one whose disks were offered: they are never offered again, as they would be those of another moment.
     offered: Option<BackupPlan>,
+    /// Why the offer that is being ended was not recorded.
+    unrecorded: Option<String>,
     pub(super) leftovers: Leftovers,
     /// Whose turn it is to begin and end jobs in QEMU.
     pub(super) turn: Arc<Mutex<()>>,
@@ -58,6 +60,7 @@ impl Backups {
             offered: offered.map(|report| report.plan.clone()),
             report: last.filter(|report| !report.stage.is_running()),
             interrupted: None,
+            unrecorded: None,
             turn: Arc::default(),
             leftovers: if has_started {
                 Leftovers::Unknown
@@ -194,6 +197,7 @@ impl Guest {
             cancel: cancel.clone(),
         };
         self.backups.cancel = cancel;
+        self.backups.unrecorded = None;
         let interrupted = self.backups.interrupted.take();
         let mut report = BackupReport {
             plan,
@@ -235,10 +239,10 @@ impl Guest {
         if let Some(report) = self.backups.on_note(note) {
             // Without the record, a later launcher makes the backup again.
             if let Err(error) = self.store.set_backup(report) {
-                tracing::warn!(error = error_chain(&error), "failed to record the backup");
-                // A later launcher must not offer the disks of another moment.
+                let error = error_chain(&error);
+                tracing::warn!(error, "failed to record the backup");
                 if self.backups.is_offering() {
-                    self.backups.cancel.cancel();
+                    self.backups.retract(&error);
                 }
             }
         }
@@ -247,6 +251,16 @@ impl Guest {
 }
 
 impl Backups {
+    /// Ends an offer that was not recorded, before anybody learns of it: a later launcher must not offer the disks of
+    /// another moment.
+    fn retract(&mut self, error: &str) {
+        self.cancel.cancel();
+        self.unrecorded = Some(format!("the launcher failed to record the offer: {error}"));
+        if let Some(report) = &mut self.report {
+            report.stage = BackupStage::Running { percent: 0 };
+        }
+    }
+
     /// Returns the report to record.
     fn on_note(&mut self, note: Note) -> Option<BackupReport> {
         if let Note::Cleared(done) = note {
@@ -280,7 +294,10 @@ impl Backups {
             Note::Ended(Ok(stage)) => {
                 tracing::info!(directory = report.plan.directory, ?stage, "backup ended");
                 self.leftovers = Leftovers::None;
-                report.stage = stage;
+                report.stage = match (stage, self.unrecorded.take()) {
+                    (BackupStage::Cancelled, Some(why)) => BackupStage::Failed(why),
+                    (stage, _) => stage,
+                };
                 report.detail = None;
                 self.report = Some(report.clone());
                 return Some(report);
@@ -375,6 +392,18 @@ mod tests {
         // The next launcher.
         let backups = Backups::new(Some(recorded), true);
         assert!(backups.report().is_none() && gives_up(&backups));
+
+        // It was not recorded: nobody learns of it, and it fails.
+        let mut backups = Backups::new(None, false);
+        backups.report = Some(running());
+        assert!(backups.on_note(Note::Offered).is_some() && backups.is_offering());
+        backups.retract("no space");
+        assert!(backups.cancel.is_cancelled() && !backups.is_offering());
+        let ended = backups.on_note(Note::Ended(Ok(BackupStage::Cancelled)));
+        let BackupStage::Failed(why) = ended.unwrap().stage else {
+            panic!("it has not failed");
+        };
+        assert!(why.ends_with("no space"), "{why}");
     }
 
     #[test]

@@ -9,15 +9,18 @@ use std::io;
 use std::path::Path;
 
 use launcher_channel::{BACKUP_SOCKET, BackupStage};
+use serde_json::json;
 
 use super::backup_files::Files;
 use super::backup_run::{BackupError, BackupRun, Copied, Freezer, Note, Start};
 use super::backup_xml;
+use super::qmp::QmpError;
 
 impl BackupRun {
     /// Offers the disks until the backup is cancelled.
     pub(super) async fn offer(&self, freezer: Freezer) -> Result<BackupStage, BackupError> {
         self.end_earlier().await?;
+        self.stop_listening().await?;
         self.with_files(Files::prepare).await?;
         let link = self.link.clone();
         self.with_files(move |files| point(&link, &files.directory))
@@ -35,6 +38,16 @@ impl BackupRun {
                 Err(BackupError::Job(message))
             }
             Copied::Whole | Copied::Cancelled => Ok(BackupStage::Cancelled),
+        }
+    }
+
+    /// A libvirtd that dies after it had QEMU listen, and before it has recorded its job, leaves a server that nobody
+    /// ends, and QEMU has only one.
+    async fn stop_listening(&self) -> Result<(), BackupError> {
+        match self.qemu().run("nbd-server-stop", &json!({})).await {
+            // As a rule there is none.
+            Err(BackupError::Qmp(QmpError::Refused { .. })) => Ok(()),
+            done => done.map(drop),
         }
     }
 }

@@ -69,7 +69,8 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Returns when it has ended, or when a client can read its disks. Fails if it has failed, is gone, or takes too long. With a format, the object is printed at its end, and nothing else.
+/// Returns when it has ended, or when a client can read its disks. Fails if it has failed, is gone, or takes too long.
+/// With a format, the object is printed at its end, and nothing else.
 pub(super) async fn wait(
     cluster: &Cluster,
     printer: Printer,
