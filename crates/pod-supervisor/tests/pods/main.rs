@@ -540,6 +540,42 @@ fn shutdown_kills_container_that_ignores_sigterm() {
     assert_eq!(termination(&status.containers[0]).signal, Some(9));
 }
 
+/// The state of a process, such as `S` of one that sleeps.
+fn process_state(pid: u32) -> char {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    rest.chars().next().unwrap()
+}
+
+#[test]
+fn supervisor_sleeps_while_a_container_without_standard_streams_runs() {
+    let pod = Pod::new("quiet");
+    let script = "echo first; exec >/dev/null 2>&1; touch /tmp/quiet; \
+                  while ! ls /tmp/go; do sleep 0.01; done; exit 3";
+    pod.start(pod.container(script));
+    let process = pod.wait_for_running();
+    assert_eq!(pod.log(0, 1), ["stdout F first"]);
+    let deadline = Instant::now() + TIMEOUT;
+    let quiet = PathBuf::from(format!("/proc/{process}/root/tmp/quiet"));
+    while !quiet.exists() {
+        assert!(Instant::now() < deadline, "the streams are still open");
+        std::thread::yield_now();
+    }
+    let supervisor = pod.supervisor.as_ref().unwrap().id();
+    let mut asleep = 0;
+    while asleep < 100 {
+        assert!(Instant::now() < deadline, "the supervisor is always busy");
+        std::thread::yield_now();
+        asleep = match process_state(supervisor) {
+            'S' => asleep + 1,
+            _ => 0,
+        };
+    }
+    fs::write(format!("/proc/{process}/root/tmp/go"), "").unwrap();
+    assert_eq!(termination(&pod.wait_for_end()).exit_code, 3);
+    assert_eq!(pod.log(0, 0), ["stdout F first"]);
+}
+
 #[test]
 fn terminal_outlives_the_supervisor() {
     let mut pod = Pod::new("terminal");
