@@ -27,8 +27,10 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::fchown,
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
-    process::{Pid, PidfdFlags, getppid, pidfd_open},
+    process::{Pid, PidfdFlags, Uid, getppid, pidfd_open},
+    pty::{OpenptFlags, ioctl_tiocgptpeer},
     termios::{Winsize, tcsetwinsize},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
@@ -110,10 +112,15 @@ impl Console {
         pod_dir.join(&self.path)
     }
 
-    /// Takes the terminal that the container's first process has sent, and starts the process that keeps it.
-    pub(crate) fn keep(self, init: i32, log: File) -> io::Result<()> {
+    /// Takes the terminal that the container's first process has sent, gives it to the container's user, which `owner`
+    /// is on the host, and starts the process that keeps it.
+    pub(crate) fn keep(self, init: i32, owner: u32, log: File) -> io::Result<()> {
         let (stream, _) = self.listener.accept()?;
         let master = receive(&stream)?;
+        // Programs may open /dev/stdout by its name.
+        let program = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+        fchown(&program, Some(Uid::from_raw(owner)), None)?;
+        drop(program);
         fs::remove_file(&self.path)?;
         let supervisor = getppid().ok_or_else(|| io::Error::other("the supervisor is gone"))?;
         // Its three standard streams are the descriptors that it inherits.
@@ -387,20 +394,13 @@ mod tests {
 
     /// A keeper of the terminal, and the program's end of it.
     fn keeper(socket: &Path) -> (Keeper, File) {
-        use std::os::unix::fs::OpenOptionsExt as _;
-
-        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        use rustix::pty::{grantpt, openpt, unlockpt};
 
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let program = File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NOCTTY)
-            .open(name.to_str().unwrap())
-            .unwrap();
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let program = File::from(ioctl_tiocgptpeer(&master, flags).unwrap());
         rustix::io::ioctl_fionbio(&master, true).unwrap();
         let listener = UnixListener::bind(socket).unwrap();
         listener.set_nonblocking(true).unwrap();

@@ -602,6 +602,20 @@ fn terminal_outlives_the_supervisor() {
 }
 
 #[test]
+fn program_of_an_ordinary_user_opens_its_terminal_by_name() {
+    let pod = Pod::new("by-name");
+    let mut container =
+        pod.container("echo out > /dev/stdout; echo console > /dev/console; echo tty > /dev/tty");
+    container.terminal = pod_supervisor::model::Terminal::Own;
+    let (status, log) = pod.run_to_end(container);
+    assert_eq!(termination(&status).exit_code, 0);
+    assert_eq!(
+        log,
+        ["stdout F out\r", "stdout F console\r", "stdout F tty\r"]
+    );
+}
+
+#[test]
 fn last_output_of_a_terminal_is_in_the_log() {
     let pod = Pod::new("prints");
     let mut container =
