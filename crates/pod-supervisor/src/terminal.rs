@@ -157,7 +157,8 @@ fn receive(stream: &UnixStream) -> io::Result<OwnedFd> {
 /// returns when the container's first process has ended.
 pub fn run(init: i32, supervisor: i32) -> io::Result<()> {
     let init = Pid::from_raw(init).ok_or_else(|| io::Error::other("not a process"))?;
-    leave_mounts_of_helper(supervisor)?;
+    // Not fatal: a supervisor that was just killed has no namespace any more, and the terminal outlives it.
+    drop(leave_mounts_of_helper(supervisor));
     let mut keeper = Keeper {
         init: pidfd_open(init, PidfdFlags::empty())?,
         master: File::from(io::stdin().as_fd().try_clone_to_owned()?),

@@ -576,6 +576,17 @@ fn supervisor_sleeps_while_a_container_without_standard_streams_runs() {
     assert_eq!(pod.log(0, 0), ["stdout F first"]);
 }
 
+/// The process that keeps the terminal of a container with this first process.
+fn keeper_of(process: i32) -> PathBuf {
+    let wanted = format!("\0terminal\0{process}\0");
+    let all = fs::read_dir("/proc").unwrap();
+    let mut found = all.map(|entry| entry.unwrap().path()).filter(|path| {
+        let command = fs::read_to_string(path.join("cmdline"));
+        command.is_ok_and(|command| command.contains(&wanted))
+    });
+    found.next().unwrap()
+}
+
 #[test]
 fn terminal_outlives_the_supervisor() {
     let mut pod = Pod::new("terminal");
@@ -586,6 +597,10 @@ fn terminal_outlives_the_supervisor() {
     pod.start(container);
     let process = pod.wait_for_running();
     assert_eq!(pod.log(0, 1), ["stdout F first\r"]);
+    // The mounts of the helper that made the container are gone.
+    let mounts = |of: &Path| fs::read_link(of.join("ns/mnt")).unwrap();
+    let keeper = keeper_of(process);
+    assert_eq!(mounts(&keeper), mounts("/proc/self".as_ref()));
     pod.kill_supervisor();
     pod.supervise();
     assert_eq!(pod.wait_for_running(), process);
