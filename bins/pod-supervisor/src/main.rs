@@ -1,6 +1,6 @@
 //! The program `pod-supervisor`: the node starts `run <pod directory>` and `exec <pod directory>
 //! <id>`; the supervisor itself starts `create <container> <attempt>` and `namespaces`, and the former
-//! `terminal <process>`.
+//! `terminal <process> <supervisor>`.
 
 use std::{env, path::Path, process::ExitCode};
 
@@ -24,11 +24,15 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error.to_string()),
         },
-        ["terminal", process] => match process.parse().map(pod_supervisor::terminal::run) {
-            Ok(Ok(())) => ExitCode::SUCCESS,
-            // Its standard error is a socket.
-            Ok(Err(_)) => ExitCode::FAILURE,
-            Err(_) => fail("the process must be a number"),
+        ["terminal", process, supervisor] => match (process.parse(), supervisor.parse()) {
+            (Ok(process), Ok(supervisor)) => {
+                match pod_supervisor::terminal::run(process, supervisor) {
+                    Ok(()) => ExitCode::SUCCESS,
+                    // Its standard error is a socket.
+                    Err(_) => ExitCode::FAILURE,
+                }
+            }
+            _ => fail("the processes must be numbers"),
         },
         ["namespaces"] => match pod_supervisor::users::hold_namespaces() {
             Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,6 @@
 //! - [`vm`], [`vmi`]: the lists of rules, in order;
 //! - [`controller`]: devices and identity of a VMI that is made of a template;
 //! - [`template`]: a template completed by default devices, instance type and preference;
-//! - [`limit_ranges`]: requests and limits of the namespace;
 //! - [`expand()`]: a VM with instance type and preference written out;
 //! - [`source`]: the architecture that a VM's disk is made for.
 //!
@@ -17,7 +16,6 @@ mod environment;
 mod devices;
 mod features;
 pub mod growth;
-pub mod limit_ranges;
 mod machine;
 mod network;
 pub mod source;

@@ -216,7 +216,9 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
         .ok_or(CreateError::Gone)?;
     if let Some(console) = console {
         let log = pipe(&attempt_dir, "stdout")?;
-        console.keep(process.pid, log).map_err(no_terminal)?;
+        let first_user = sandbox.first_user.unwrap_or(0);
+        let owner = first_user.saturating_add(spec.user.uid);
+        console.keep(process.pid, owner, log).map_err(no_terminal)?;
     }
     if users.is_some() {
         // `exec` requires that this path exists, and the root is visible in this mount namespace only.

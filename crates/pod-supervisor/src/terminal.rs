@@ -27,9 +27,12 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::fchown,
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
-    process::{Pid, PidfdFlags, pidfd_open},
+    process::{Pid, PidfdFlags, Uid, getppid, pidfd_open},
+    pty::{OpenptFlags, ioctl_tiocgptpeer},
     termios::{Winsize, tcsetwinsize},
+    thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
 use crate::layout;
@@ -109,15 +112,22 @@ impl Console {
         pod_dir.join(&self.path)
     }
 
-    /// Takes the terminal that the container's first process has sent, and starts the process that keeps it.
-    pub(crate) fn keep(self, init: i32, log: File) -> io::Result<()> {
+    /// Takes the terminal that the container's first process has sent, gives it to the container's user, which `owner`
+    /// is on the host, and starts the process that keeps it.
+    pub(crate) fn keep(self, init: i32, owner: u32, log: File) -> io::Result<()> {
         let (stream, _) = self.listener.accept()?;
         let master = receive(&stream)?;
+        // Programs may open /dev/stdout by its name.
+        let program = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+        fchown(&program, Some(Uid::from_raw(owner)), None)?;
+        drop(program);
         fs::remove_file(&self.path)?;
+        let supervisor = getppid().ok_or_else(|| io::Error::other("the supervisor is gone"))?;
         // Its three standard streams are the descriptors that it inherits.
         Command::new("/proc/self/exe")
             .arg("terminal")
             .arg(init.to_string())
+            .arg(supervisor.as_raw_nonzero().to_string())
             .stdin(master)
             .stdout(log)
             .stderr(Stdio::from(OwnedFd::from(self.clients)))
@@ -143,10 +153,12 @@ fn receive(stream: &UnixStream) -> io::Result<OwnedFd> {
     sent.ok_or_else(|| io::Error::other("the container sent no terminal"))
 }
 
-/// Body of `pod-supervisor terminal <process>`, which has terminal, log and socket as its standard streams; returns when
-/// the container's first process has ended.
-pub fn run(init: i32) -> io::Result<()> {
+/// Body of `pod-supervisor terminal <process> <supervisor>`, which has terminal, log and socket as its standard streams;
+/// returns when the container's first process has ended.
+pub fn run(init: i32, supervisor: i32) -> io::Result<()> {
     let init = Pid::from_raw(init).ok_or_else(|| io::Error::other("not a process"))?;
+    // Not fatal: a supervisor that was just killed has no namespace any more, and the terminal outlives it.
+    drop(leave_mounts_of_helper(supervisor));
     let mut keeper = Keeper {
         init: pidfd_open(init, PidfdFlags::empty())?,
         master: File::from(io::stdin().as_fd().try_clone_to_owned()?),
@@ -164,6 +176,14 @@ pub fn run(init: i32) -> io::Result<()> {
         keeper.copy();
     }
     keeper.finish();
+    Ok(())
+}
+
+/// The helper that started this process has the container's root and copies of the host's mounts in a mount namespace of
+/// its own. They would be in use for as long as this process runs, also after the host has unmounted them.
+fn leave_mounts_of_helper(supervisor: i32) -> io::Result<()> {
+    let namespace = File::open(format!("/proc/{supervisor}/ns/mnt"))?;
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
     Ok(())
 }
 
@@ -191,10 +211,25 @@ struct Client {
 impl Keeper {
     /// Waits until there is something to copy. Returns whether the container has ended.
     fn wait(&self) -> io::Result<bool> {
-        let mut all = vec![
-            PollFd::new(&self.init, PollFlags::IN),
-            PollFd::new(&self.listener, PollFlags::IN),
-        ];
+        let again = Timespec {
+            tv_sec: 0,
+            tv_nsec: HUNG_UP_MS * 1_000_000,
+        };
+        let mut all = self.interests();
+        match poll(&mut all, self.is_hung_up.then_some(&again)) {
+            Ok(_) => Ok(all.first().is_some_and(|init| !init.revents().is_empty())),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// What there is to wait for; the container's first process comes first.
+    fn interests(&self) -> Vec<PollFd<'_>> {
+        let mut all = vec![PollFd::new(&self.init, PollFlags::IN)];
+        // Further clients wait: a listener that nobody accepts from stays ready.
+        if self.clients.len() < MAX_CLIENTS {
+            all.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
         let mut interest = PollFlags::empty();
         interest.set(PollFlags::IN, self.to_log.is_empty());
         interest.set(PollFlags::OUT, !self.to_program.is_empty());
@@ -214,15 +249,7 @@ impl Keeper {
                 all.push(PollFd::new(&client.stream, interest));
             }
         }
-        let again = Timespec {
-            tv_sec: 0,
-            tv_nsec: HUNG_UP_MS * 1_000_000,
-        };
-        match poll(&mut all, self.is_hung_up.then_some(&again)) {
-            Ok(_) => Ok(all.first().is_some_and(|init| !init.revents().is_empty())),
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        all
     }
 
     /// Copies what can be copied without waiting.
@@ -268,7 +295,8 @@ impl Keeper {
         self.clients.retain(|client| !client.is_gone);
         write_some(&mut self.log, &mut self.to_log);
         if !self.is_hung_up {
-            write_some(&mut self.master, &mut self.to_program);
+            // It fails if no program has the terminal open.
+            self.is_hung_up = !write_some(&mut self.master, &mut self.to_program);
         }
     }
 
@@ -364,6 +392,77 @@ fn is_for_now(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A keeper of the terminal, and the program's end of it.
+    fn keeper(socket: &Path) -> (Keeper, File) {
+        use rustix::pty::{grantpt, openpt, unlockpt};
+
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let program = File::from(ioctl_tiocgptpeer(&master, flags).unwrap());
+        rustix::io::ioctl_fionbio(&master, true).unwrap();
+        let listener = UnixListener::bind(socket).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let keeper = Keeper {
+            init: pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap(),
+            master: File::from(master),
+            log: tempfile::tempfile().unwrap(),
+            listener,
+            clients: Vec::new(),
+            to_log: Vec::new(),
+            to_program: Vec::new(),
+            is_hung_up: false,
+        };
+        (keeper, program)
+    }
+
+    /// Whether the keeper would have something to do at once.
+    fn is_ready(keeper: &Keeper) -> bool {
+        let mut fds = keeper.interests();
+        poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+    }
+
+    #[test]
+    fn keeper_rests_while_more_clients_wait_than_it_takes() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("terminal.sock");
+        let (mut keeper, _program) = keeper(&socket);
+        let mut clients: Vec<_> = (0..=MAX_CLIENTS)
+            .map(|_| UnixStream::connect(&socket).unwrap())
+            .collect();
+        assert!(is_ready(&keeper));
+        keeper.copy();
+        assert_eq!(keeper.clients.len(), MAX_CLIENTS);
+        assert!(!is_ready(&keeper));
+        // One leaves, and the last one takes its place.
+        drop(clients.swap_remove(0));
+        assert!(is_ready(&keeper));
+        keeper.copy();
+        keeper.copy();
+        assert_eq!(keeper.clients.len(), MAX_CLIENTS);
+        assert!(!is_ready(&keeper));
+    }
+
+    #[test]
+    fn keeper_rests_while_no_program_has_the_terminal_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut keeper, program) = keeper(&dir.path().join("terminal.sock"));
+        keeper.copy();
+        assert!(!keeper.is_hung_up);
+        drop(program);
+        // The log is full, so that the output is not read.
+        let (_reader, mut full) = io::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&full, true).unwrap();
+        write_some(&mut full, &mut vec![0; 1 << 20]);
+        keeper.log = File::from(OwnedFd::from(full));
+        keeper.to_log.push(b'a');
+        keeper.to_program.push(b'b');
+        keeper.copy();
+        assert!(keeper.is_hung_up);
+        assert!(!is_ready(&keeper));
+    }
 
     #[test]
     fn frames_are_read_once_they_are_whole() {

@@ -109,9 +109,10 @@ impl Place {
         self.at("bin").join(program)
     }
 
-    /// Whether pods can join other networks than the pod network.
+    /// Whether pods can join other networks than the pod network. A cluster that was made before Multus was part of it has
+    /// no user for it, and without one no pod would start.
     pub(super) fn has_multus(&self) -> bool {
-        self.bin("multus").exists()
+        self.bin("multus").exists() && self.kubeconfig("multus").exists()
     }
 
     pub(super) fn node(&self, node: NodeNumber) -> PathBuf {

@@ -1,7 +1,6 @@
 //! Related objects that checks and defaults depend on: lookups and their results.
 
 use instancetype::infer::Inferred;
-use k8s_openapi::api::core::v1::LimitRange;
 use kubevirt_api::{
     VirtualMachine, VirtualMachineInstance,
     backup::VirtualMachineBackup,
@@ -76,6 +75,4 @@ pub struct Related {
     pub inferred: Inferred,
     /// All presets in the namespace of a VMI.
     pub presets: Vec<VirtualMachineInstancePreset>,
-    /// All limit ranges in the namespace of a VMI.
-    pub limit_ranges: Vec<LimitRange>,
 }

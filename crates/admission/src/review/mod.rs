@@ -206,8 +206,6 @@ impl RequestContext<'_> {
             Ok(warnings) => warnings,
             Err(violations) => return Ok(violations.into()),
         };
-        let domain = &mut after.spec.domain;
-        defaults::limit_ranges::set_resources(domain, &self.related.limit_ranges);
         Ok(
             match defaults::vmi::set(&mut after, self.config, self.env) {
                 Ok(()) => Outcome {

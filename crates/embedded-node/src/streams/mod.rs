@@ -98,7 +98,8 @@ pub(crate) async fn attach(
         Err(refusal) => return *refusal,
     };
     let dir = shared.pod_dir(&found.pod_uid);
-    if found.terminal == Terminal::Own {
+    // A container that an older version of this program started has none.
+    if found.terminal == Terminal::Own && terminal::is_there(&dir, (&found.name, found.attempt)) {
         return attach_to_terminal(&dir, &found, &pairs, (&headers, upgrade)).await;
     }
     let input = if is_on(&pairs, "input") {

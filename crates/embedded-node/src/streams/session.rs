@@ -157,36 +157,40 @@ pub(super) async fn attach_to_terminal(
     let (read, mut write) = connection.into_split();
     let mut output = ReaderStream::new(read);
     let mut messages = std::pin::pin!(protocol.parsed(source));
-    loop {
-        tokio::select! {
-            chunk = output.next() => match chunk {
-                Some(Ok(chunk)) => {
-                    if sink.send(protocol.message(STDOUT, &chunk)).await.is_err() {
-                        return;
-                    }
-                }
-                Some(Err(_)) | None => break,
-            },
-            message = messages.next() => {
-                let sent = match message {
-                    Some((STDIN, bytes)) if input == Flow::Open => {
-                        terminal::send_input(&mut write, &bytes).await
-                    }
-                    Some((RESIZE, text)) => match serde_json::from_slice::<Size>(&text) {
-                        Ok(size) => write.write_all(&size_frame(size.width, size.height)).await,
-                        Err(_) => Ok(()),
-                    },
-                    Some(_) => Ok(()),
-                    None => return,
-                };
-                // What the program has written is still to be read.
-                if let Err(error) = sent {
-                    tracing::debug!(%error, "the terminal takes no input");
-                }
+    let receiving = async {
+        while let Some(Ok(chunk)) = output.next().await {
+            if sink.send(protocol.message(STDOUT, &chunk)).await.is_err() {
+                return false;
             }
         }
+        true
+    };
+    // Beside it: a program that reads no input may have much output.
+    let sending = async {
+        while let Some(message) = messages.next().await {
+            let sent = match message {
+                (STDIN, bytes) if input == Flow::Open => {
+                    terminal::send_input(&mut write, &bytes).await
+                }
+                (RESIZE, text) => match serde_json::from_slice::<Size>(&text) {
+                    Ok(size) => write.write_all(&size_frame(size.width, size.height)).await,
+                    Err(_) => Ok(()),
+                },
+                _ => Ok(()),
+            };
+            // What the program has written is still to be read.
+            if let Err(error) = sent {
+                tracing::debug!(%error, "the terminal takes no input");
+            }
+        }
+    };
+    let has_ended = tokio::select! {
+        has_ended = receiving => has_ended,
+        () = sending => false,
+    };
+    if has_ended {
+        finish(&mut sink, protocol, &success()).await;
     }
-    finish(&mut sink, protocol, &success()).await;
 }
 
 /// Sends the exit status and closes the connection.

@@ -11,6 +11,12 @@ use tokio::{
     net::{UnixStream, unix::OwnedWriteHalf},
 };
 
+/// Whether that run of a container was given a terminal.
+pub(super) fn is_there(pod_dir: &Path, (container, attempt): (&str, u32)) -> bool {
+    let socket = pod_dir.join(layout::terminal_socket(container, attempt));
+    socket.exists()
+}
+
 /// Connects to the terminal of that run of a container.
 pub(super) async fn connect(
     pod_dir: &Path,

@@ -33,29 +33,36 @@ pub(super) struct Output {
 struct Pipe {
     file: File,
     splitter: Splitter,
+    /// No program has the other end any more, and none can open it: the container does not see the pipe's file.
+    is_closed: bool,
 }
 
 impl Container {
     /// The output pipes that are open.
     pub(crate) fn outputs(&self) -> impl Iterator<Item = (Stream, &File)> {
         self.output.iter().flat_map(|output| {
-            [
-                (Stream::Stdout, &output.stdout.file),
-                (Stream::Stderr, &output.stderr.file),
-            ]
+            let both = [
+                (Stream::Stdout, &output.stdout),
+                (Stream::Stderr, &output.stderr),
+            ];
+            let open = both.into_iter().filter(|(_, pipe)| !pipe.is_closed);
+            open.map(|(stream, pipe)| (stream, &pipe.file))
         })
+    }
+
+    /// The program has closed this standard stream while it runs, and has no output left there.
+    pub(crate) fn on_output_closed(&mut self, stream: Stream) {
+        if let Some(output) = &mut self.output {
+            output.pipe(stream).is_closed = true;
+        }
     }
 
     pub(crate) fn on_output(&mut self, stream: Stream) {
         let Some(output) = &mut self.output else {
             return;
         };
-        let pipe = match stream {
-            Stream::Stdout => &mut output.stdout,
-            Stream::Stderr => &mut output.stderr,
-        };
         let mut lines = Vec::new();
-        pipe.read_some(&mut lines);
+        output.pipe(stream).read_some(&mut lines);
         if let Err(error) = output.log.append(&lines) {
             self.set_log_error(&error);
         }
@@ -99,6 +106,7 @@ impl Pipe {
         Ok(Self {
             file,
             splitter: Splitter::new(stream),
+            is_closed: false,
         })
     }
 
@@ -118,6 +126,13 @@ impl Pipe {
 }
 
 impl Output {
+    fn pipe(&mut self, stream: Stream) -> &mut Pipe {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
     /// Reads until the process that keeps the terminal has ended.
     fn wait_for_last(&mut self) -> io::Result<()> {
         let until = clock::steady_ms() + LAST_OUTPUT_MS;

@@ -24,6 +24,8 @@ pub(super) enum Source {
     Helper(usize),
     Adopted(usize),
     Output(usize, Stream),
+    /// No writer is left, and no output.
+    OutputClosed(usize, Stream),
 }
 
 impl Supervisor {
@@ -77,15 +79,17 @@ impl Supervisor {
                 });
             }
         }
-        // Output pipes are not ready on a hang-up alone: a program may close its standard streams.
         Ok(sources
             .into_iter()
             .zip(&fds)
-            .filter(|(source, fd)| match source {
-                Source::Output(..) => fd.revents().contains(PollFlags::IN),
-                _ => !fd.revents().is_empty(),
+            .filter(|(_, fd)| !fd.revents().is_empty())
+            .map(|(source, fd)| match source {
+                // A program may close its standard streams while it runs, which the kernel would report for ever.
+                Source::Output(index, stream) if !fd.revents().contains(PollFlags::IN) => {
+                    Source::OutputClosed(index, stream)
+                }
+                source => source,
             })
-            .map(|(source, _)| source)
             .collect())
     }
 
@@ -117,6 +121,11 @@ impl Supervisor {
             Source::Output(index, stream) => {
                 if let Some(container) = self.containers.get_mut(index) {
                     container.on_output(stream);
+                }
+            }
+            Source::OutputClosed(index, stream) => {
+                if let Some(container) = self.containers.get_mut(index) {
+                    container.on_output_closed(stream);
                 }
             }
         }

@@ -540,6 +540,53 @@ fn shutdown_kills_container_that_ignores_sigterm() {
     assert_eq!(termination(&status.containers[0]).signal, Some(9));
 }
 
+/// The state of a process, such as `S` of one that sleeps.
+fn process_state(pid: u32) -> char {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    rest.chars().next().unwrap()
+}
+
+#[test]
+fn supervisor_sleeps_while_a_container_without_standard_streams_runs() {
+    let pod = Pod::new("quiet");
+    let script = "echo first; exec >/dev/null 2>&1; touch /tmp/quiet; \
+                  while ! ls /tmp/go; do sleep 0.01; done; exit 3";
+    pod.start(pod.container(script));
+    let process = pod.wait_for_running();
+    assert_eq!(pod.log(0, 1), ["stdout F first"]);
+    let deadline = Instant::now() + TIMEOUT;
+    let quiet = PathBuf::from(format!("/proc/{process}/root/tmp/quiet"));
+    while !quiet.exists() {
+        assert!(Instant::now() < deadline, "the streams are still open");
+        std::thread::yield_now();
+    }
+    let supervisor = pod.supervisor.as_ref().unwrap().id();
+    let mut asleep = 0;
+    while asleep < 100 {
+        assert!(Instant::now() < deadline, "the supervisor is always busy");
+        std::thread::yield_now();
+        asleep = match process_state(supervisor) {
+            'S' => asleep + 1,
+            _ => 0,
+        };
+    }
+    fs::write(format!("/proc/{process}/root/tmp/go"), "").unwrap();
+    assert_eq!(termination(&pod.wait_for_end()).exit_code, 3);
+    assert_eq!(pod.log(0, 0), ["stdout F first"]);
+}
+
+/// The process that keeps the terminal of a container with this first process.
+fn keeper_of(process: i32) -> PathBuf {
+    let wanted = format!("\0terminal\0{process}\0");
+    let all = fs::read_dir("/proc").unwrap();
+    let mut found = all.map(|entry| entry.unwrap().path()).filter(|path| {
+        let command = fs::read_to_string(path.join("cmdline"));
+        command.is_ok_and(|command| command.contains(&wanted))
+    });
+    found.next().unwrap()
+}
+
 #[test]
 fn terminal_outlives_the_supervisor() {
     let mut pod = Pod::new("terminal");
@@ -550,6 +597,10 @@ fn terminal_outlives_the_supervisor() {
     pod.start(container);
     let process = pod.wait_for_running();
     assert_eq!(pod.log(0, 1), ["stdout F first\r"]);
+    // The mounts of the helper that made the container are gone.
+    let mounts = |of: &Path| fs::read_link(of.join("ns/mnt")).unwrap();
+    let keeper = keeper_of(process);
+    assert_eq!(mounts(&keeper), mounts("/proc/self".as_ref()));
     pod.kill_supervisor();
     pod.supervise();
     assert_eq!(pod.wait_for_running(), process);
@@ -562,6 +613,20 @@ fn terminal_outlives_the_supervisor() {
     assert_eq!(
         log,
         ["stdout F first\r", "stdout F /tmp/go\r", "stdout F last\r"]
+    );
+}
+
+#[test]
+fn program_of_an_ordinary_user_opens_its_terminal_by_name() {
+    let pod = Pod::new("by-name");
+    let mut container =
+        pod.container("echo out > /dev/stdout; echo console > /dev/console; echo tty > /dev/tty");
+    container.terminal = pod_supervisor::model::Terminal::Own;
+    let (status, log) = pod.run_to_end(container);
+    assert_eq!(termination(&status).exit_code, 0);
+    assert_eq!(
+        log,
+        ["stdout F out\r", "stdout F console\r", "stdout F tty\r"]
     );
 }
 

@@ -184,3 +184,13 @@ fn further_program_is_the_same_user_with_the_same_privileges() {
         assert!(text.contains(&(FIRST + number * IDS).to_string()), "{text}");
     }
 }
+
+#[test]
+fn terminal_of_such_a_pod_belongs_to_its_user() {
+    let pod = pod("tty-users", 9);
+    let mut container = pod.container("id -u; echo out > /dev/stdout; exit 3");
+    container.terminal = pod_supervisor::model::Terminal::Own;
+    let (status, log) = pod.run_to_end(container);
+    assert_eq!(termination(&status).exit_code, 3, "{log:?}");
+    assert_eq!(log, ["stdout F 107\r", "stdout F out\r"]);
+}

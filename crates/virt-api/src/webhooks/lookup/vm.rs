@@ -1,5 +1,5 @@
 //! Reads the objects that a review of a VM or VMI depends on: instance type and preference, the labels of
-//! its volumes, the architecture of its disk, presets, limit ranges.
+//! its volumes, the architecture of its disk, presets.
 //!
 //! A missing object stays empty: a VM may exist before the objects that it names, and then fails at its
 //! start. Only if an instance type cannot be inferred from a volume, the review is refused.
@@ -45,7 +45,6 @@ pub(in crate::webhooks) async fn complete(
         (Some(VirtualMachineInstance::KIND), Stage::Mutate) if request["operation"] == "CREATE" => {
             let namespace = request["namespace"].as_str().unwrap_or_default();
             found.presets = super::every(client, namespace).await?;
-            found.limit_ranges = super::every(client, namespace).await?;
         }
         _ => {}
     }
