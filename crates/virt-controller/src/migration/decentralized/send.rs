@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::match_up::immovable;
 use super::{Other, Peer, given_up};
 use crate::hotplug::leaving;
+use crate::migration::evacuation::has_to_leave;
 use crate::migration::observe::Observed;
 use crate::migration::steps::{PENDING_SECONDS, Plan, Step, time_left};
 use crate::view::Guest;
@@ -73,10 +74,15 @@ fn before_hand_over(observed: &Observed, vmi: &Guest, other: &Other) -> Plan {
             Plan::to(Phase::Scheduling)
         };
     }
+    if has_to_leave(vmi) {
+        return Plan::fail(
+            "the guest has to leave its node first: create both migrations again when it has",
+        );
+    }
     let written = migration.annotation(annotations::MIGRATION_PENDING_POD_TIMEOUT_SECONDS);
     let limit = written.and_then(|text| text.parse().ok());
     let limit = limit.unwrap_or(PENDING_SECONDS);
-    // Other migrations of the guest wait for this one, also those of a node that is drained.
+    // Other migrations of the guest wait for this one.
     let Some(left) = time_left(observed.now, migration.created(), limit) else {
         return Plan::fail(format!(
             "no migration with receive and the same migrationID was ready for the guest within {limit} s"

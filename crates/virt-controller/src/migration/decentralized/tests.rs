@@ -234,6 +234,20 @@ fn end_whose_other_end_has_given_up_fails_at_once() {
     }
 }
 
+#[test]
+fn evacuation_does_not_wait_for_the_other_end() {
+    let mut leaves = vmi("s", "Running", None);
+    leaves["status"]["evacuationNodeName"] = "n1".into();
+    leaves["status"]["conditions"] = json!([{"type": "LiveMigratable", "status": "True"}]);
+    let own = || [migration("ms", "sendTo", ""), leaves.clone()];
+    let alone = next(own(), [None, None]);
+    assert_eq!(alone.phase, Phase::Failed);
+    // It leaves the node by this migration.
+    let there = vmi("t", "Scheduled", Some(state("mt", &json!({}))));
+    let paired = next(own(), [Some(migration("mt", "receive", "")), Some(there)]);
+    assert_eq!(paired.step, Some(Step::HandOverElsewhere));
+}
+
 /// The guests were compared before the other one got its pod.
 #[test]
 fn guest_with_a_volume_attached_meanwhile_is_not_handed_over() {
