@@ -150,8 +150,8 @@ impl Controller {
             other.addresses = whole.as_ref().map(addresses).unwrap_or_default();
             let differs = || match_up::mismatch(whole.as_ref()?, own.whole()?);
             other.mismatch = immovable(source).or_else(differs);
-            // Asked for last: a turn that is given counts.
-            if other.mismatch.is_none() {
+            // The other end has looked at its guest: it may have to fail. Asked for last: a turn that is given counts.
+            if other.mismatch.is_none() && sends.phase() == Phase::Synchronizing {
                 other.turn = Some(self.turn(sends, self.clock.now()));
             }
         }
