@@ -59,8 +59,8 @@ pub(super) async fn lengths(
     done.map_err(|error| MovedDiskError::at("of the pod")(io::Error::other(error)))
 }
 
-/// In the new pod, whose plan has this XML: gives the images among the copied disks the lengths that they have in the old
-/// pod. Their contents are copied after that.
+/// In the new pod, whose plan has this XML: gives the images among the copied disks the lengths that they have in the
+/// old pod. Their contents are copied after that.
 pub(super) async fn fit(
     plan: &str,
     images: Vec<String>,
