@@ -47,7 +47,10 @@ async fn counting_guest_goes_to_a_vm_of_another_namespace() {
     for test in [&from, &to] {
         test.apply_object(&claim("data", "Filesystem")).await;
     }
-    from.apply(&guest()).await;
+    // The seed, which the guest may write, is longer than that of its new pod.
+    let seed = json!({"userData": "#!/bin/sh\necho seeded\n", "networkData": "version: 2\n"});
+    let longer = guest().set("/spec/template/spec/volumes/1/cloudInitNoCloud", seed);
+    from.apply(&longer).await;
     let mut console = from.shell("traveller").await;
     let write = "echo kept | dd of=/dev/vdc bs=512 seek=64 conv=notrunc,fsync 2>&1";
     console.shell(write).await;

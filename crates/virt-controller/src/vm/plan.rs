@@ -456,8 +456,13 @@ fn may_release(observed: &Observed, vmi: &view::Guest) -> bool {
     let is_foreign = observed.ownership() != Some(Ownership::Own);
     let named = vmi.identity();
     let is_undecided = model::may_have_departed(&named);
-    let must_halt = model::has_departed(&named) && Strategy::of(&observed.vm.spec).starts_again();
-    let may_go = observed.vm.metadata.deletion_timestamp.is_some() || !(is_undecided || must_halt);
+    let status = observed.vm.status();
+    let mut requests = status.state_change_requests.iter();
+    // With the VMI goes the knowledge that its guest runs elsewhere.
+    let would_start = Strategy::of(&observed.vm.spec).starts_again()
+        || requests.any(|request| request.action == Action::Start);
+    let is_needed = is_undecided || model::has_departed(&named) && would_start;
+    let may_go = observed.vm.metadata.deletion_timestamp.is_some() || is_foreign || !is_needed;
     vmi.is_deleting()
         && may_go
         && has_finalizer(finalizers, finalizers::VM_CONTROLLER)
@@ -508,6 +513,7 @@ fn requests_left(requests: &[Request], strategy: Strategy, observed: &Observed) 
     let vmi = observed.own_vmi();
     let uid = vmi.and_then(|vmi| vmi.metadata.uid.as_deref());
     let guest = guest(observed);
+    let has_departed = vmi.is_some_and(|vmi| model::has_departed(&vmi.identity()));
     let is_done = |request: &Request| match request.action {
         Action::Stop => uid.is_none() || request.uid.as_deref() != uid || strategy.ignores_stops(),
         Action::Start => match guest {
@@ -519,8 +525,11 @@ fn requests_left(requests: &[Request], strategy: Strategy, observed: &Observed) 
         },
         Action::Other(_) => true,
     };
+    // Its guest runs elsewhere: a start that was asked for before would be from the disks that it has left.
+    let is_void = |request: &Request| has_departed && request.action == Action::Start;
     requests
         .iter()
+        .filter(|request| !is_void(request))
         .skip_while(|request| is_done(request))
         .cloned()
         .collect()

@@ -34,6 +34,11 @@ async fn receive(cluster: &TestCluster, name: &str) {
 
 /// A VM `a` with a guest, and `b` that waits for it.
 async fn with_two_vms() -> TestCluster {
+    with_two_vms_of(test_cluster::guest()).await
+}
+
+/// The same, and `b` has this guest.
+async fn with_two_vms_of(guest: Value) -> TestCluster {
     let cluster = TestCluster::new().await;
     cluster.create_vm("a", "Always").await;
     cluster.wait_for_printable("a", "Running").await;
@@ -41,7 +46,7 @@ async fn with_two_vms() -> TestCluster {
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
         "metadata": {"name": "b",
                      "annotations": {"kubevirt.io/restore-run-strategy": "RerunOnFailure"}},
-        "spec": {"runStrategy": "WaitAsReceiver", "template": {"spec": test_cluster::guest()}},
+        "spec": {"runStrategy": "WaitAsReceiver", "template": {"spec": guest}},
     }));
     let created = cluster
         .vms()
@@ -157,6 +162,25 @@ async fn end_that_is_cancelled_ends_both_and_the_guest_stays() {
         assert!(!cluster.is_crash_pending(), "{cancelled}");
         cluster.end().await;
     }
+}
+
+/// The end that sends has other migrations of its guest wait for it.
+#[tokio::test(start_paused = true)]
+async fn end_that_fails_before_there_is_a_pod_ends_the_other_one_at_once() {
+    let mut guest = test_cluster::guest();
+    guest["domain"]["memory"]["guest"] = "256Mi".into();
+    let cluster = with_two_vms_of(guest).await;
+    send(&cluster, "out").await;
+    wait_for_phase(&cluster, "out", "Synchronizing").await;
+    let before = tokio::time::Instant::now();
+    receive(&cluster, "in").await;
+    wait_for_phase(&cluster, "in", "Failed").await;
+    wait_for_phase(&cluster, "out", "Failed").await;
+    let passed = before.elapsed();
+    assert!(passed < Duration::from_mins(2), "{passed:?}");
+    cluster.wait_for_printable("a", "Running").await;
+    cluster.wait_for_printable("b", "WaitingForReceiver").await;
+    cluster.end().await;
 }
 
 /// Nobody reports whether the guest has left: it is not started again before the other pod is gone.

@@ -20,9 +20,19 @@ mod send;
 #[cfg(test)]
 mod tests;
 
+use reconcile::Key;
+
 pub(super) use self::peer::{Other, Peer, peers};
 pub(super) use self::receive::plan as receive;
 pub(super) use self::send::plan as send;
+
+/// Why an end fails whose other end has failed before.
+fn given_up(other: &Key) -> String {
+    format!(
+        "migration {other} of the other end has ended without a guest, and its events say why: create both again, with \
+         another migrationID"
+    )
+}
 
 /// Where this cluster is reached. There is no listener for other clusters in this version: the value names this one.
 pub(super) const ADDRESS: &str = model::SYNCHRONIZATION_ADDRESS;

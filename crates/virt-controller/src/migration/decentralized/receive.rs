@@ -10,7 +10,7 @@ use kubevirt_api::vmi_status::VirtualMachineInstancePhase as GuestPhase;
 use reasons::Reason;
 use serde_json::{Value, json};
 
-use super::{Other, Peer};
+use super::{Other, Peer, given_up};
 use crate::migration::limits::Turn;
 use crate::migration::observe::Observed;
 use crate::migration::steps::{PENDING_SECONDS, Plan, Step, time_left};
@@ -62,6 +62,7 @@ fn unpaired(observed: &Observed, vmi: &Guest, other: &Other) -> Plan {
                 "there is no migration with sendTo and the same migrationID",
             );
         }
+        (Peer::GivenUp(other), _) => return Plan::fail(given_up(other)),
         (Peer::Several, _) => {
             return plan.blocked(
                 Reason::SeveralPeers,

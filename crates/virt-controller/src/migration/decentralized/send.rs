@@ -8,7 +8,9 @@ use reasons::Reason;
 use serde_json::{Value, json};
 
 use super::match_up::immovable;
-use super::{Other, Peer};
+use super::{Other, Peer, given_up};
+use crate::hotplug::leaving;
+use crate::migration::evacuation::has_to_leave;
 use crate::migration::observe::Observed;
 use crate::migration::steps::{PENDING_SECONDS, Plan, Step, time_left};
 use crate::view::Guest;
@@ -48,6 +50,9 @@ fn before_hand_over(observed: &Observed, vmi: &Guest, other: &Other) -> Plan {
     if let Some(why) = immovable(vmi) {
         return Plan::fail(why);
     }
+    if let Peer::GivenUp(other) = &other.peer {
+        return Plan::fail(given_up(other));
+    }
     if vmi.volumes_arrived() || *vmi.phase() != GuestPhase::Running {
         return Plan::to(Phase::Synchronizing);
     }
@@ -55,16 +60,29 @@ fn before_hand_over(observed: &Observed, vmi: &Guest, other: &Other) -> Plan {
         && matches!(other.peer, Peer::One(_))
         && let Some(offer) = offer(observed, vmi, target)
     {
-        return if offer.target_node.is_some() && *target.phase() == GuestPhase::Scheduled {
+        // The two guests were compared before the other one got its pod.
+        if let Some(plug) = vmi.plugs.first() {
+            return Plan::fail(format!(
+                "volume {} was attached while the guest runs: detach it first",
+                plug.volume
+            ));
+        }
+        let is_ready = offer.target_node.is_some() && *target.phase() == GuestPhase::Scheduled;
+        return if is_ready && leaving(vmi).is_none() {
             Plan::to(Phase::Scheduled).with(Step::HandOverElsewhere)
         } else {
             Plan::to(Phase::Scheduling)
         };
     }
+    if has_to_leave(vmi) {
+        return Plan::fail(
+            "the guest has to leave its node first: create both migrations again when it has",
+        );
+    }
     let written = migration.annotation(annotations::MIGRATION_PENDING_POD_TIMEOUT_SECONDS);
     let limit = written.and_then(|text| text.parse().ok());
     let limit = limit.unwrap_or(PENDING_SECONDS);
-    // Other migrations of the guest wait for this one, also those of a node that is drained.
+    // Other migrations of the guest wait for this one.
     let Some(left) = time_left(observed.now, migration.created(), limit) else {
         return Plan::fail(format!(
             "no migration with receive and the same migrationID was ready for the guest within {limit} s"
@@ -80,7 +98,7 @@ fn before_hand_over(observed: &Observed, vmi: &Guest, other: &Other) -> Plan {
             Reason::SeveralPeers,
             "more than one other migration has the same migrationID",
         ),
-        Peer::One(_) => plan.blocked(
+        Peer::One(_) | Peer::GivenUp(_) => plan.blocked(
             Reason::AwaitsPeer,
             "the VirtualMachineInstance that is to get the guest has no pod yet",
         ),
@@ -146,10 +164,15 @@ fn settle(plan: Plan, state: &State, target: Option<&Guest>, there: Option<&Stat
     if has_come {
         return plan.synchronize(json!({"completed": true}));
     }
-    // A VMI in that phase has no pod any more.
-    let is_nowhere = target.is_none_or(|target| *target.phase() == GuestPhase::Failed);
+    let has_failed = target.is_some_and(|target| *target.phase() == GuestPhase::Failed);
     let has_other_state = target.is_some() && there.is_none();
-    if is_nowhere || has_other_state {
+    let awaits_guest = target.is_some_and(|target| model::awaits_guest(&target.identity()));
+    // It has begun another migration since, of the guest that it has got.
+    if has_other_state && !awaits_guest && !has_failed {
+        return plan.synchronize(json!({"completed": true}));
+    }
+    // A VMI in that phase has no pod any more.
+    if target.is_none() || has_failed || has_other_state {
         let message = "the guest ended while it was copied";
         return plan.synchronize(json!({
             "completed": true, "failed": true, "failureReason": message,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Phase;
+use reconcile::Key;
 use serde_json::{Value, json};
 
 use super::{Other, Peer};
@@ -63,9 +64,13 @@ fn parse<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
 }
 
 fn next(own: [Value; 2], other: [Option<Value>; 2]) -> Plan {
+    plan(&observe(own, other))
+}
+
+fn observe(own: [Value; 2], other: [Option<Value>; 2]) -> Observed {
     let [migration, vmi] = own;
     let [peer, other] = other;
-    plan(&Observed {
+    Observed {
         migration: parse::<Migration>(migration),
         vmi: Some(parse::<Guest>(vmi)),
         target: None,
@@ -83,7 +88,7 @@ fn next(own: [Value; 2], other: [Option<Value>; 2]) -> Plan {
         }),
         newer: 0,
         now: NOW.parse::<Timestamp>().unwrap(),
-    })
+    }
 }
 
 /// The next step of the end that receives.
@@ -183,6 +188,79 @@ fn guest_that_ended_unreported_is_settled_after_the_other_end() {
         sent("Running", ended(), there("Failed")),
         (Phase::Running, Some(Step::Synchronize))
     );
+}
+
+/// The other VMI has begun another migration before this end has learnt that it has the guest.
+#[test]
+fn guest_that_has_moved_on_is_not_started_again() {
+    let ended = vmi(
+        "s",
+        "Failed",
+        Some(state("ms", &json!({"startTimestamp": NOW}))),
+    );
+    let own = || [migration("ms", "sendTo", "Running"), ended.clone()];
+    let moved_on = |phase: &str| {
+        let mut moved_on = vmi(
+            "t",
+            phase,
+            Some(json!({"migrationUid": "next", "sourceNode": "n2", "targetNode": "n3"})),
+        );
+        if phase == "Running" {
+            moved_on["metadata"]["annotations"] = json!({});
+        }
+        moved_on
+    };
+    let found = next(own(), [None, Some(moved_on("Running"))]);
+    assert_eq!(found.news, Some(json!({"completed": true})));
+    // It waits for another guest: this one has not come.
+    let found = next(own(), [None, Some(moved_on("Scheduled"))]);
+    let news = found.news.unwrap();
+    assert_eq!(news["failed"], true, "{news}");
+}
+
+#[test]
+fn end_whose_other_end_has_given_up_fails_at_once() {
+    for (uid, end, guest) in [
+        ("mt", "receive", vmi("t", "WaitingForSync", None)),
+        ("ms", "sendTo", vmi("s", "Running", None)),
+    ] {
+        let mut observed = observe([migration(uid, end, ""), guest], [None, None]);
+        let other = Key::new("n", "other");
+        observed.other.as_mut().unwrap().peer = Peer::GivenUp(other);
+        let found = plan(&observed);
+        assert_eq!(found.phase, Phase::Failed, "{end}");
+        let message = found.failure.unwrap();
+        assert!(message.contains("n/other"), "{message}");
+    }
+}
+
+#[test]
+fn evacuation_does_not_wait_for_the_other_end() {
+    let mut leaves = vmi("s", "Running", None);
+    leaves["status"]["evacuationNodeName"] = "n1".into();
+    leaves["status"]["conditions"] = json!([{"type": "LiveMigratable", "status": "True"}]);
+    let own = || [migration("ms", "sendTo", ""), leaves.clone()];
+    let alone = next(own(), [None, None]);
+    assert_eq!(alone.phase, Phase::Failed);
+    // It leaves the node by this migration.
+    let there = vmi("t", "Scheduled", Some(state("mt", &json!({}))));
+    let paired = next(own(), [Some(migration("mt", "receive", "")), Some(there)]);
+    assert_eq!(paired.step, Some(Step::HandOverElsewhere));
+}
+
+/// The guests were compared before the other one got its pod.
+#[test]
+fn guest_with_a_volume_attached_meanwhile_is_not_handed_over() {
+    let mut runs = vmi("s", "Running", None);
+    runs["spec"]["domain"]["devices"]["disks"] = json!([{"name": "more", "disk": {"bus": "scsi"}}]);
+    runs["spec"]["volumes"] = json!([{"name": "more",
+        "persistentVolumeClaim": {"claimName": "c", "hotpluggable": true}}]);
+    let there = vmi("t", "Scheduled", Some(state("mt", &json!({}))));
+    let own = [migration("ms", "sendTo", "Scheduling"), runs];
+    let found = next(own, [Some(migration("mt", "receive", "")), Some(there)]);
+    assert_eq!((found.phase, found.step), (Phase::Failed, None));
+    let message = found.failure.unwrap();
+    assert!(message.contains("volume more"), "{message}");
 }
 
 #[test]

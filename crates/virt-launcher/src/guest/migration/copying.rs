@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::moved_disks::{self, MovedDiskError};
 use super::peer::{Ask, Flows, Origin, Peer, PeerError, WireCookie};
-use super::{Event, post_copy};
+use super::{Event, pod_images, post_copy};
 
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -70,6 +70,8 @@ pub(super) struct Copying {
     /// The guest is paused in place of the switch to post-copy.
     pub(super) pauses: bool,
     pub(super) origin: Option<Origin>,
+    /// The paths of images that this pod has made.
+    pub(super) images: Vec<String>,
     pub(super) cancelled: CancellationToken,
     pub(super) switch: CancellationToken,
     pub(super) events: mpsc::Sender<Event>,
@@ -145,7 +147,9 @@ impl Copying {
     ) -> Result<(Cookie, Flows), CopyError> {
         let begun = self.connection.begin(&self.domain, &self.migration).await;
         let (xml, cookie) = begun?;
-        let disk_lengths = moved_disks::lengths(&xml, &plan.moved_disks).await?;
+        let mut disk_lengths = moved_disks::lengths(&xml, &plan.moved_disks).await?;
+        let images = pod_images::lengths(&xml, self.images.clone(), &plan.copied_disks);
+        disk_lengths.extend(images.await?);
         let parallel = self.migration.parameters.parallel;
         let ask = Ask::Prepare {
             id: plan.id.clone(),

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::outgoing::{flags, parallel, parameters};
 use super::peer::{Answer, Ask, BUSY_INTERVAL, Origin, WireCookie};
-use super::{Event, Migrations, adopted, moved_disks, own_cpus};
+use super::{Event, Migrations, adopted, moved_disks, own_cpus, pod_images};
 use crate::guest::ending::Ending;
 use crate::guest::link::LINK_TIMEOUT;
 use crate::guest::record::{MigrationRecord, MigrationStep};
@@ -259,6 +259,8 @@ impl Guest {
         let record = self.store.record().filter(|_| self.expects(id));
         let plan = &record.ok_or(Refusal::NotReceived)?.plan;
         moved_disks::check(&plan.claim_disks, settings::moved_volumes(), copied_disks)?;
+        let images = pod_images::paths(&plan.prepare);
+        pod_images::fit(&plan.domain_xml, images, copied_disks, lengths).await?;
         let placed = moved_disks::place(xml, &plan.domain_xml, &plan.claim_disks, lengths);
         Ok(own_cpus::with_own_cpus(placed.await?, &plan.domain_xml)?)
     }

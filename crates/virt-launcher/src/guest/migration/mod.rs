@@ -19,6 +19,7 @@ mod moved_disks;
 mod outgoing;
 mod own_cpus;
 mod peer;
+mod pod_images;
 mod post_copy;
 mod recovery;
 mod refresh;

@@ -36,6 +36,10 @@ pub(crate) enum MovedDiskError {
         present: u64,
         needed: u64,
     },
+    #[error(
+        "disk {disk} is made by each pod, and has {length} bytes in the old one, more than any has"
+    )]
+    TooLong { disk: String, length: u64 },
     #[error("open disk {disk}")]
     Open {
         disk: String,
@@ -47,7 +51,7 @@ pub(crate) enum MovedDiskError {
 }
 
 impl MovedDiskError {
-    fn at(disk: &str) -> impl FnOnce(io::Error) -> Self {
+    pub(super) fn at(disk: &str) -> impl FnOnce(io::Error) -> Self {
         let disk = disk.to_owned();
         move |source| Self::Open { disk, source }
     }

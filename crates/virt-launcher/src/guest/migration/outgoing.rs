@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::copying::{Copied, CopyState, Copying};
 use super::peer::{Ask, Origin, WireCookie};
-use super::{Event, post_copy};
+use super::{Event, pod_images, post_copy};
 use crate::guest::record::{MigrationRecord, MigrationStep};
 use crate::guest::refusal::Refusal;
 use crate::guest::status::Status;
@@ -121,7 +121,10 @@ impl Guest {
         let switch = CancellationToken::new();
         self.migrations.switch = switch.clone();
         let events = self.migrations.sender.clone();
-        let origin = self.store.record().map(|record| Origin::of(&record.plan));
+        let own = self.store.record().map(|record| &record.plan);
+        let origin = own.map(Origin::of);
+        let images = own.map(|plan| pod_images::paths(&plan.prepare));
+        let images = images.unwrap_or_default();
         let copying = self.tasks.spawn(async move {
             let guest = Copying {
                 connection,
@@ -129,6 +132,7 @@ impl Guest {
                 migration: migration(&plan),
                 pauses: plan.pauses && !plan.post_copy,
                 origin,
+                images,
                 cancelled,
                 switch,
                 events: events.clone(),
