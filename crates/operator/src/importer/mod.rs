@@ -175,7 +175,7 @@ pub(crate) fn observe(
     let (renewed, namespace) = (triggers.clone(), namespace.to_owned());
     let (authorities, until) = (client.clone(), stop.clone());
     tasks.spawn(async move {
-        let only = Config::default().fields(&format!("metadata.name={}", AUTHORITY));
+        let only = Config::default().fields(&format!("metadata.name={AUTHORITY}"));
         let renewed = move |_: &AuthorityMap| renewed.add(key(), "configmap");
         watch_namespace(
             (authorities, &namespace),
