@@ -3,6 +3,7 @@
 use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Subcommand};
+use installation::registration::TRANSFER_PORT;
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -51,7 +52,7 @@ pub struct Api {
     #[arg(long, default_value_t = 8443)]
     pub port: u16,
     /// Port at which clients upload disks and download exports
-    #[arg(long, default_value_t = 8444)]
+    #[arg(long, default_value_t = TRANSFER_PORT)]
     pub transfer_port: u16,
     /// Port of the web console, where users sign in with tokens. Without it there is none
     #[arg(long, value_name = "PORT")]

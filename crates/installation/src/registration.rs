@@ -10,8 +10,9 @@ pub const PORT: u16 = 8443;
 pub const UPLOAD_SERVICE: &str = "virt-uploadproxy";
 /// The service from which clients download exports, by the name that KubeVirt has for it.
 pub const EXPORT_SERVICE: &str = "virt-exportproxy";
-/// The port of virt-api's pods behind both: the default of `--transfer-port`.
-pub(crate) const TRANSFER_PORT: u16 = 8444;
+/// The port of virt-api's pods behind both: the default of `--transfer-port`. Administrators serve the web console on 8444,
+/// as the guide says.
+pub const TRANSFER_PORT: u16 = 8445;
 
 /// An aggregated API that virt-api serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -137,7 +137,7 @@ impl Operator {
             stop.clone(),
         ));
         if let Some(triggers) = &self.importer {
-            importer::observe(client, triggers, tasks, stop);
+            importer::observe((client, self.namespace()), triggers, tasks, stop);
         }
         self.watch_components(tasks, stop);
     }

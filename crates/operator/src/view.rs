@@ -1,6 +1,7 @@
 //! The parts of objects that are read here, tolerant of all others.
 
 use k8s_openapi::{
+    api::core::v1::ConfigMap,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -34,6 +35,13 @@ pub(crate) struct Definition {
     pub(crate) metadata: ObjectMeta,
 }
 
+/// The config map with virt-api's authority; it is read when it has changed.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct AuthorityMap {
+    pub(crate) metadata: ObjectMeta,
+}
+
 /// The settings of the importer, by any version of it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -64,6 +72,7 @@ fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
 }
 
 reconcile::resource_view!(Installation, KubeVirt, NamespaceResourceScope);
+reconcile::resource_view!(AuthorityMap, ConfigMap, NamespaceResourceScope);
 reconcile::resource_view!(Definition, CustomResourceDefinition, ClusterResourceScope);
 reconcile::resource_view!(ImporterConfig, CDIConfig, ClusterResourceScope);
 common_view!(ClusterInstancetype, VirtualMachineClusterInstancetype);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cluster_view::Configuration;
 use kube::Resource;
 use kube::runtime::watcher;
+use kubevirt_api::data_volume_status::DataVolume;
 use kubevirt_api::labels;
 use reconcile::{
     Reconciler, Recorder, Store, View, panic_events, run_controller, watch, watch_if_defined,
@@ -159,7 +160,11 @@ impl<'a> Wiring<'a> {
         let (data_sources, on_data_source) = caches.data_sources.into_parts();
         self.watch_if_defined(watcher::Config::default(), &data_sources, on_data_source);
         let (importer, on_importer) = caches.importer.into_parts();
-        let own = watcher::Config::default().labels(labels::OWN_IMPORTER);
+        // The other kinds have the label, too, and do not decide.
+        let decisive = format!("metadata.name={}.{}", DataVolume::PLURAL, DataVolume::GROUP);
+        let own = watcher::Config::default()
+            .labels(labels::OWN_IMPORTER)
+            .fields(&decisive);
         self.watch(own, &importer, on_importer);
         let (classes, on_class) = caches.storage_classes.into_parts();
         self.watch(watcher::Config::default(), &classes, on_class);

@@ -244,3 +244,39 @@ async fn handler_may_change_vmis_of_its_own_node_only() {
         }
     }
 }
+
+/// A role cannot limit creations to names: a policy does.
+#[tokio::test]
+async fn virt_controller_may_define_data_volumes_and_nothing_else() {
+    let test = test_namespace().await;
+    let user = format!("--as=system:serviceaccount:{NAMESPACE}:kubevirt-controller");
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "others.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "others", "singular": "other", "kind": "Other"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }],
+        },
+    });
+    let registration = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": "v1.example.com"},
+        "spec": {
+            "group": "example.com", "version": "v1",
+            "groupPriorityMinimum": 1000, "versionPriority": 15,
+            "service": {"name": "other", "namespace": test.namespace},
+        },
+    });
+    for object in [definition, registration] {
+        // Policies apply to attempts that write nothing, too.
+        let create = ["create", "--dry-run=server", &user, "--filename=-"];
+        let tried = test.kubectl_with(&create, object.to_string().as_bytes());
+        let refused = tried.await.failure();
+        let expected = "virt-controller defines data volumes and the API for uploads only";
+        assert!(refused.contains(expected), "{refused}");
+    }
+}

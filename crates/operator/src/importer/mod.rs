@@ -18,18 +18,21 @@ use kube::{Api, Client, api::ApiResource, api::DynamicObject, runtime::watcher::
 use reasons::Reason;
 use reconcile::{
     Key, ReconcileError, Reconciler, Requeue, Retry, Store, Triggers, WriteError, create, merge,
-    watch, watch_if_defined,
+    watch, watch_if_defined, watch_namespace,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::plan::{Found, Owner, Step};
 use crate::{
     MANAGER,
-    view::{Definition, ImporterConfig},
+    view::{AuthorityMap, Definition, ImporterConfig},
 };
 
 /// Objects that are not watched are looked at again after this time.
 const INTERVAL: Duration = Duration::from_mins(10);
+
+/// virt-api publishes its authority in this config map.
+const AUTHORITY: &str = "kubevirt-ca";
 
 /// The only key: the definitions are one set.
 pub(crate) fn key() -> Key {
@@ -150,9 +153,9 @@ impl Controller {
     }
 }
 
-/// Starts the watches of what decides, and of the settings of an administrator.
+/// Starts the watches of what decides, of virt-api's authority, and of the settings of an administrator.
 pub(crate) fn observe(
-    client: &Client,
+    (client, namespace): (&Client, &str),
     triggers: &Triggers,
     tasks: &TaskTracker,
     stop: &CancellationToken,
@@ -168,6 +171,21 @@ pub(crate) fn observe(
             stop.clone(),
         ));
     }
+    // A new authority: an API server that does not trust virt-api cannot delete namespaces either.
+    let (renewed, namespace) = (triggers.clone(), namespace.to_owned());
+    let (authorities, until) = (client.clone(), stop.clone());
+    tasks.spawn(async move {
+        let only = Config::default().fields(&format!("metadata.name={AUTHORITY}"));
+        let renewed = move |_: &AuthorityMap| renewed.add(key(), "configmap");
+        watch_namespace(
+            (authorities, &namespace),
+            only,
+            Store::new(),
+            renewed,
+            until,
+        )
+        .await;
+    });
     let triggers = triggers.clone();
     tasks.spawn(watch_if_defined(
         client.clone(),

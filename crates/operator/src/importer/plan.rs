@@ -32,7 +32,7 @@ pub(super) enum Step {
         name: &'static str,
         patch: Value,
     },
-    /// CDI is there: takes our label away, and nothing else.
+    /// CDI is there: takes our marks away, and nothing else.
     Release {
         name: &'static str,
         patch: Value,
@@ -82,6 +82,8 @@ pub(super) fn plan(owner: Owner, found: &Found) -> Result<Vec<Step>, serde_saphy
                 let patch = json!({"metadata": {
                     "resourceVersion": present.resource_version,
                     "labels": {labels::OWN_IMPORTER: null},
+                    // CDI writes its own text. Who gives the definition back to us gets ours again.
+                    "annotations": {DIGEST: null},
                 }});
                 steps.push(Step::Release { name, patch });
             }
@@ -209,6 +211,7 @@ mod tests {
                 patch["metadata"]["labels"],
                 json!({labels::OWN_IMPORTER: null})
             );
+            assert_eq!(patch["metadata"]["annotations"], json!({DIGEST: null}));
         }
         let theirs: Found = found.into_keys().map(|name| (name, foreign())).collect();
         assert_eq!(plan(Owner::Cdi, &theirs).expect("good texts"), []);

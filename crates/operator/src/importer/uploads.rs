@@ -15,7 +15,7 @@ use kubevirt_api::{cdi_config::CDIConfig, upload};
 use reconcile::{Key, Requeue, WriteError, create, delete_unchanged, merge};
 use serde_json::{Value, json};
 
-use super::{Controller, INTERVAL, ImporterError};
+use super::{AUTHORITY, Controller, INTERVAL, ImporterError};
 use crate::{
     MANAGER,
     components::{API, API_SERVICE},
@@ -24,8 +24,7 @@ use crate::{
 
 /// The only object of its kind.
 const CONFIG: &str = "config";
-/// virt-api publishes its authority in this config map.
-const AUTHORITY: &str = "kubevirt-ca";
+/// The key of the config map's bundle.
 const BUNDLE: &str = "ca-bundle";
 /// How soon to look again for something that another process is about to create.
 const SOON: Duration = Duration::from_secs(2);

@@ -75,6 +75,14 @@ async fn data_volumes_are_defined_and_left_to_cdi() {
     let owner = &registered["metadata"]["ownerReferences"][0];
     assert_eq!(owner["name"], "v1.subresources.kubevirt.io");
 
+    // Long before the next look at everything: until then the API server does not trust virt-api.
+    let more = json!({"data": {"ca-bundle": "PEM PEM"}});
+    world.patch(&authority(), None, &more).await;
+    let trusted = |found: &Value| found["spec"]["caBundle"] == "UEVNIFBFTQ==";
+    world.wait(&registration(), trusted).await;
+    let published = |found: &Value| found["status"]["uploadProxyCA"] == "PEM PEM";
+    world.wait(&config(), published).await;
+
     let address = "https://upload.example";
     let named = json!({"spec": {"uploadProxyURLOverride": address}});
     world.patch(&config(), None, &named).await;

@@ -73,16 +73,21 @@ fn host_of(ingress: &Ingress) -> Option<&str> {
         service.is_some_and(|service| service.name == SERVICE)
     };
     let usable = |host: &&str| !host.is_empty() && !host.starts_with('*');
-    let mut rules = spec.rules.iter().flatten().filter(|rule| {
+    let rules = || spec.rules.iter().flatten();
+    let mut leading = rules().filter(|rule| {
         let paths = rule.http.as_ref().map_or(&[][..], |http| &http.paths);
         paths.iter().any(|path| is_ours(&path.backend))
     });
-    let by_rule = rules.find_map(|rule| rule.host.as_deref().filter(usable));
+    let by_rule = leading.find_map(|rule| rule.host.as_deref().filter(usable));
     let by_default = || {
         let backend = spec.default_backend.as_ref()?;
+        is_ours(backend).then_some(())?;
+        // A host without paths has the default backend.
+        let mut plain = rules().filter(|rule| rule.http.is_none());
+        let of_rule = plain.find_map(|rule| rule.host.as_deref().filter(usable));
         let hosts = spec.tls.iter().flatten().flat_map(|tls| &tls.hosts);
         let mut hosts = hosts.flatten().map(String::as_str).filter(usable);
-        is_ours(backend).then(|| hosts.next()).flatten()
+        of_rule.or_else(|| hosts.next())
     };
     by_rule.or_else(by_default)
 }
@@ -131,6 +136,14 @@ mod tests {
                     "defaultBackend": backend("other"), "tls": [{"hosts": ["other.example"]}],
                 }),
                 None,
+            ),
+            (
+                json!({
+                    "defaultBackend": backend(SERVICE),
+                    "rules": [rule(json!("other.example"), "other"), {"host": "export.example"}],
+                    "tls": [{"hosts": ["another.example"]}],
+                }),
+                Some("export.example"),
             ),
             (json!({"defaultBackend": backend(SERVICE)}), None),
         ] {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::ResourceExt as _;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::cluster::TestCluster;
@@ -384,6 +385,12 @@ async fn vm_runs_from_its_imported_template() {
 async fn data_volumes_of_cdi_are_left_to_cdi() {
     let cluster = TestCluster::new().await;
     cluster.install_importer().await;
+    // A leftover of ours decides nothing.
+    let definitions = Api::<CustomResourceDefinition>::all(cluster.client.clone());
+    let ours = json!({"metadata": {"labels": {"ferrovirt.io/importer": ""}}});
+    let (other, parameters) = ("datasources.cdi.kubevirt.io", PatchParams::default());
+    let patched = definitions.patch(other, &parameters, &Patch::Merge(ours));
+    patched.await.unwrap();
     create(&cluster, data_volume("disk")).await;
     cluster.advance(Duration::from_mins(5)).await;
     assert!(status(&cluster, "disk").await.is_null());
