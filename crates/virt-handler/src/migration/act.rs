@@ -1,12 +1,6 @@
 //! Carries out the steps of a migration.
 
-use std::{
-    collections::BTreeSet,
-    io,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use error_chain::error_chain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -213,10 +207,11 @@ impl Guests {
             }
         };
         let own_cpus = guest.own_cpus()?;
+        let ports = ports(guest.state, offer.address.port());
         let published = json!({
             "targetNodeAddress": offer.address.ip(),
             "targetCPUSet": own_cpus,
-            "targetDirectMigrationNodePorts": {(offer.address.port().to_string()): 0},
+            "targetDirectMigrationNodePorts": ports,
             "migrationNetworkType": offer.network,
         });
         self.publish(guest, published).await?;
@@ -230,15 +225,17 @@ impl Guests {
         &self,
         state: &State,
         report: Option<&MigrationReport>,
-    ) -> Option<IpAddr> {
+    ) -> Option<SocketAddr> {
         if model::is_within_node(state) || report?.stage != Stage::PostCopy {
             return None;
         }
         let named = self.named_network(state);
         let offered = network::offer(self.place(named.as_deref()), self.parts.address).await;
-        let own = offered.ok()?.address.ip();
+        let own = offered.ok()?.address;
         let published = state.target_node_address.as_ref()?;
-        (published.parse() != Ok(own)).then_some(own)
+        let port = state.target_direct_migration_node_ports.keys().next()?;
+        let is_published = published.parse() == Ok(own.ip()) && port.parse() == Ok(own.port());
+        (!is_published).then_some(own)
     }
 
     /// The network that guests move over between nodes, if it is another one than that of the pods.
@@ -492,6 +489,15 @@ impl Guests {
     }
 }
 
+/// The ports to publish: a merge keeps the port of an earlier virt-handler, unless that is removed.
+fn ports(state: &State, own: u16) -> Value {
+    let earlier = state.target_direct_migration_node_ports.keys();
+    let mut ports: serde_json::Map<_, _> =
+        earlier.map(|port| (port.clone(), Value::Null)).collect();
+    ports.insert(own.to_string(), json!(0));
+    Value::Object(ports)
+}
+
 /// A guest with its migration.
 #[derive(Clone, Copy)]
 struct Migrating<'a> {
@@ -530,5 +536,23 @@ impl Migrating<'_> {
         let link = self.entry.session.link();
         let domain = link.state.as_ref().and_then(|state| state.domain);
         domain == Some(DomainState::PausedPostcopyFailed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_of_an_earlier_virt_handler_is_removed() {
+        for (published, expected) in [
+            (json!({}), json!({"8443": 0})),
+            (json!({"8443": 0}), json!({"8443": 0})),
+            (json!({"8442": 0}), json!({"8442": null, "8443": 0})),
+        ] {
+            let state = json!({"targetDirectMigrationNodePorts": published});
+            let state: State = serde_json::from_value(state).unwrap();
+            assert_eq!(ports(&state, 8443), expected);
+        }
     }
 }
