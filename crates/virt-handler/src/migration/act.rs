@@ -72,8 +72,10 @@ impl Guests {
             if let Some(progress) = progress {
                 figures::publish(key, &self.parts.node, progress);
             }
-            let to = state.target_node_address.as_ref();
-            let pace = self.migrations.observe(key, &uid, limits, report, to);
+            let to = published_address(state);
+            let pace = self
+                .migrations
+                .observe(key, &uid, limits, report, to.as_ref());
             self.report_interruption(&vmi, &pace, report);
             pace
         } else {
@@ -318,7 +320,7 @@ impl Guests {
         let started = json!({"startTimestamp": self.time(), "mode": "PreCopy"});
         let begun = Arc::new(self.publish(guest, started).await?);
         failpoints::after("virt-handler/migration/publish-start");
-        let to = guest.state.target_node_address.clone();
+        let to = published_address(guest.state);
         let stop = self.migrations.begin(guest.key, guest.uid, to);
         self.run(listening, stop);
         let written = guest.state.migration_configuration.as_ref();
@@ -365,7 +367,7 @@ impl Guests {
         let way = self.way(guest).ok_or_else(unknown);
         let listening = way.and_then(|way| self.listen(guest, way));
         let listening = listening.map_err(GuestError::Listen)?;
-        let to = guest.state.target_node_address.clone();
+        let to = published_address(guest.state);
         let stop = self.migrations.carry_on(guest.key, guest.uid, to);
         self.run(listening, stop);
         Ok(())
@@ -489,6 +491,13 @@ impl Guests {
     }
 }
 
+/// Where the virt-handler of the new node is reached, as the VMI shows it.
+fn published_address(state: &State) -> Option<String> {
+    let ip = state.target_node_address.as_ref()?;
+    let port = state.target_direct_migration_node_ports.keys().next();
+    Some(port.map_or_else(|| ip.clone(), |port| format!("{ip} {port}")))
+}
+
 /// The ports to publish: a merge keeps the port of an earlier virt-handler, unless that is removed.
 fn ports(state: &State, own: u16) -> Value {
     let earlier = state.target_direct_migration_node_ports.keys();
@@ -554,5 +563,17 @@ mod tests {
             let state: State = serde_json::from_value(state).unwrap();
             assert_eq!(ports(&state, 8443), expected);
         }
+    }
+
+    /// Otherwise the old node does not connect to it.
+    #[test]
+    fn other_port_is_another_address() {
+        let of = |value: Value| published_address(&serde_json::from_value(value).unwrap());
+        let one = of(json!({"targetNodeAddress": "10.0.0.2",
+            "targetDirectMigrationNodePorts": {"8442": 0}}));
+        let other = of(json!({"targetNodeAddress": "10.0.0.2",
+            "targetDirectMigrationNodePorts": {"8443": 0}}));
+        assert!(one.is_some() && one != other, "{one:?} {other:?}");
+        assert_eq!(of(json!({})), None);
     }
 }

@@ -35,7 +35,7 @@ const PART_ENDED: &str = "QEMU has ended in the new pod before all of the memory
 
 /// No memory follows.
 #[derive(Debug)]
-pub(super) struct Interrupted {
+pub(in crate::guest) struct Interrupted {
     pub(super) why: String,
     /// Cancelled when it lasts too long.
     pub(super) given_up: CancellationToken,
