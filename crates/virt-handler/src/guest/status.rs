@@ -215,10 +215,15 @@ fn set_conditions(
         return;
     }
     let paused = match domain {
-        Some(DomainState::PausedByUser) if migration.is_some_and(|one| one.paused) => Some((
-            Reason::PausedByMigrationMonitor,
-            "VMI was paused by the migration monitor".to_owned(),
-        )),
+        // libvirt shows it as a pause of the copy, and only one from before the copy as one of the user.
+        Some(DomainState::PausedByUser | DomainState::PausedOther)
+            if migration.is_some_and(|one| one.paused) =>
+        {
+            Some((
+                Reason::PausedByMigrationMonitor,
+                "VMI was paused by the migration monitor".to_owned(),
+            ))
+        }
         Some(DomainState::PausedByUser) => {
             Some((Reason::PausedByUser, "VMI was paused by user".to_owned()))
         }
@@ -343,7 +348,7 @@ pub(crate) fn start_refused(
 
 #[cfg(test)]
 mod tests {
-    use launcher_channel::StopReason;
+    use launcher_channel::{MigrationReport, MigrationStage, StopReason};
 
     use super::*;
 
@@ -469,6 +474,45 @@ mod tests {
         let resumed = after(Phase::Running, Some(DomainState::Running));
         assert!(conditions::find(&resumed.conditions, &Condition::Paused).is_none());
         assert!(conditions::is_true(&resumed.conditions, &Condition::Ready));
+    }
+
+    /// Issue: libvirt shows the pause for the end of a copy as its own, for which there was no condition.
+    #[test]
+    fn pause_for_the_end_of_a_copy_is_shown() {
+        for (domain, paused, expected) in [
+            (
+                DomainState::PausedOther,
+                true,
+                Some(Reason::PausedByMigrationMonitor),
+            ),
+            (
+                DomainState::PausedByUser,
+                true,
+                Some(Reason::PausedByMigrationMonitor),
+            ),
+            // The moment at the end of each copy.
+            (DomainState::PausedOther, false, None),
+            (DomainState::PausedByUser, false, Some(Reason::PausedByUser)),
+        ] {
+            let report = MigrationReport {
+                id: "m".to_owned(),
+                stage: MigrationStage::Copying,
+                progress: None,
+                can_switch: true,
+                needs_no_switch: true,
+                paused,
+                interrupted: None,
+            };
+            let state = GuestState {
+                domain: Some(domain),
+                migration: Some(Box::new(report)),
+                ..GuestState::default()
+            };
+            let status = desired(&vmi(Phase::Running, None), &input(&state), &now());
+            let shown = conditions::find(&status.conditions, &Condition::Paused);
+            let shown = shown.and_then(|one| one.reason.as_deref());
+            assert_eq!(shown, expected.map(Reason::as_str), "{domain:?} {paused}");
+        }
     }
 
     #[test]

@@ -1,12 +1,6 @@
 //! Carries out the steps of a migration.
 
-use std::{
-    collections::BTreeSet,
-    io,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use error_chain::error_chain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -78,8 +72,10 @@ impl Guests {
             if let Some(progress) = progress {
                 figures::publish(key, &self.parts.node, progress);
             }
-            let to = state.target_node_address.as_ref();
-            let pace = self.migrations.observe(key, &uid, limits, report, to);
+            let to = published_address(state);
+            let pace = self
+                .migrations
+                .observe(key, &uid, limits, report, to.as_ref());
             self.report_interruption(&vmi, &pace, report);
             pace
         } else {
@@ -213,10 +209,11 @@ impl Guests {
             }
         };
         let own_cpus = guest.own_cpus()?;
+        let ports = ports(guest.state, offer.address.port());
         let published = json!({
             "targetNodeAddress": offer.address.ip(),
             "targetCPUSet": own_cpus,
-            "targetDirectMigrationNodePorts": {(offer.address.port().to_string()): 0},
+            "targetDirectMigrationNodePorts": ports,
             "migrationNetworkType": offer.network,
         });
         self.publish(guest, published).await?;
@@ -230,15 +227,17 @@ impl Guests {
         &self,
         state: &State,
         report: Option<&MigrationReport>,
-    ) -> Option<IpAddr> {
+    ) -> Option<SocketAddr> {
         if model::is_within_node(state) || report?.stage != Stage::PostCopy {
             return None;
         }
         let named = self.named_network(state);
         let offered = network::offer(self.place(named.as_deref()), self.parts.address).await;
-        let own = offered.ok()?.address.ip();
+        let own = offered.ok()?.address;
         let published = state.target_node_address.as_ref()?;
-        (published.parse() != Ok(own)).then_some(own)
+        let port = state.target_direct_migration_node_ports.keys().next()?;
+        let is_published = published.parse() == Ok(own.ip()) && port.parse() == Ok(own.port());
+        (!is_published).then_some(own)
     }
 
     /// The network that guests move over between nodes, if it is another one than that of the pods.
@@ -321,7 +320,7 @@ impl Guests {
         let started = json!({"startTimestamp": self.time(), "mode": "PreCopy"});
         let begun = Arc::new(self.publish(guest, started).await?);
         failpoints::after("virt-handler/migration/publish-start");
-        let to = guest.state.target_node_address.clone();
+        let to = published_address(guest.state);
         let stop = self.migrations.begin(guest.key, guest.uid, to);
         self.run(listening, stop);
         let written = guest.state.migration_configuration.as_ref();
@@ -368,7 +367,7 @@ impl Guests {
         let way = self.way(guest).ok_or_else(unknown);
         let listening = way.and_then(|way| self.listen(guest, way));
         let listening = listening.map_err(GuestError::Listen)?;
-        let to = guest.state.target_node_address.clone();
+        let to = published_address(guest.state);
         let stop = self.migrations.carry_on(guest.key, guest.uid, to);
         self.run(listening, stop);
         Ok(())
@@ -492,6 +491,22 @@ impl Guests {
     }
 }
 
+/// Where the virt-handler of the new node is reached, as the VMI shows it.
+fn published_address(state: &State) -> Option<String> {
+    let ip = state.target_node_address.as_ref()?;
+    let port = state.target_direct_migration_node_ports.keys().next();
+    Some(port.map_or_else(|| ip.clone(), |port| format!("{ip} {port}")))
+}
+
+/// The ports to publish: a merge keeps the port of an earlier virt-handler, unless that is removed.
+fn ports(state: &State, own: u16) -> Value {
+    let earlier = state.target_direct_migration_node_ports.keys();
+    let mut ports: serde_json::Map<_, _> =
+        earlier.map(|port| (port.clone(), Value::Null)).collect();
+    ports.insert(own.to_string(), json!(0));
+    Value::Object(ports)
+}
+
 /// A guest with its migration.
 #[derive(Clone, Copy)]
 struct Migrating<'a> {
@@ -530,5 +545,35 @@ impl Migrating<'_> {
         let link = self.entry.session.link();
         let domain = link.state.as_ref().and_then(|state| state.domain);
         domain == Some(DomainState::PausedPostcopyFailed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_of_an_earlier_virt_handler_is_removed() {
+        for (published, expected) in [
+            (json!({}), json!({"8443": 0})),
+            (json!({"8443": 0}), json!({"8443": 0})),
+            (json!({"8442": 0}), json!({"8442": null, "8443": 0})),
+        ] {
+            let state = json!({"targetDirectMigrationNodePorts": published});
+            let state: State = serde_json::from_value(state).unwrap();
+            assert_eq!(ports(&state, 8443), expected);
+        }
+    }
+
+    /// Otherwise the old node does not connect to it.
+    #[test]
+    fn other_port_is_another_address() {
+        let of = |value: Value| published_address(&serde_json::from_value(value).unwrap());
+        let one = of(json!({"targetNodeAddress": "10.0.0.2",
+            "targetDirectMigrationNodePorts": {"8442": 0}}));
+        let other = of(json!({"targetNodeAddress": "10.0.0.2",
+            "targetDirectMigrationNodePorts": {"8443": 0}}));
+        assert!(one.is_some() && one != other, "{one:?} {other:?}");
+        assert_eq!(of(json!({})), None);
     }
 }

@@ -34,6 +34,8 @@ const OPEN_LIMIT: Duration = Duration::from_secs(10);
 pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(15);
 /// Bytes that are read at once between two pods of this node: few system calls, for the memory of a guest.
 const BUFFER: usize = 256 << 10;
+/// The pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections of one socket at a time: more than QEMU opens, which are one for each copied disk, and for memory one
 /// besides those of [`launcher_channel::MAX_PARALLEL_CONNECTIONS`].
 const MAX_FLOWS: usize = 64;
@@ -222,8 +224,9 @@ impl Carriage {
                     flows.spawn(Arc::clone(&self).flow(socket, stream));
                 }
                 Err(error) => {
+                    // Out of descriptors or memory, which passes: nobody listens again for a guest in post-copy.
                     tracing::warn!(socket = socket.name(), %error, "accept failed");
-                    return;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }

@@ -10,7 +10,6 @@ use libvirt::{
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
-use tokio_util::sync::CancellationToken;
 
 use super::Event;
 use super::copying::{Copied, report_progress};
@@ -23,6 +22,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// How often the other launcher is asked whether the guest has ended.
 const END_ATTEMPTS: u32 = 3;
 const QUERY: &str = "query-migrate";
+const FOLLOWS: &str = "postcopy-active";
 const INTERRUPTED: &str =
     "the connection between the two QEMUs has ended before all of the memory was copied";
 const BROKEN: &str = "QEMU cannot copy the rest of the memory";
@@ -76,8 +76,6 @@ pub(super) struct Follow {
     pub(super) connection: Connection,
     pub(super) domain: Domain,
     pub(super) events: mpsc::Sender<Event>,
-    /// Cancelled when an interruption lasts too long.
-    pub(super) given_up: CancellationToken,
 }
 
 impl Follow {
@@ -162,10 +160,16 @@ impl Follow {
     /// Waits until the QEMU of the old pod shows how post-copy has ended.
     async fn end(&self) -> FollowEnd {
         let mut ticks = ticks();
+        let mut is_told = false;
         loop {
             ticks.tick().await;
             match self.status().await {
                 Ok(status) => {
+                    // An earlier wait may have ended during an interruption.
+                    if status == FOLLOWS && !is_told {
+                        is_told = true;
+                        self.tell(None).await;
+                    }
                     if let Some(end) = end_of(&status) {
                         return end;
                     }

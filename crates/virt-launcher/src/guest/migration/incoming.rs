@@ -145,7 +145,7 @@ impl Guest {
         } = &ask
         {
             let begun = if *recovers {
-                self.begin_recovered(cookie)
+                self.begin_recovered(cookie, *stays_paused)
             } else {
                 self.begin_early(cookie, *stays_paused)
             };

@@ -36,7 +36,7 @@ use self::incoming::Visit;
 pub(super) use self::moved_disks::MovedDiskError;
 pub(super) use self::own_cpus::OwnCpusError;
 pub(super) use self::post_copy::{Memory, seen};
-use self::recovery::Recovery;
+use self::recovery::{Interrupted, Recovery};
 use super::record::{MigrationRecord, MigrationStep};
 use super::status::Phase;
 use super::task::Guest;
@@ -60,8 +60,8 @@ pub(super) enum Event {
     Paused,
     /// This pod has stopped to wait for the memory that follows.
     Followed(FollowEnd),
-    /// Why no memory follows; `None` when it follows again.
-    Interrupted(Option<String>),
+    /// No memory follows; `None` when it follows again.
+    Interrupted(Option<Interrupted>),
     /// These links were down long enough for the guest to see it.
     RaiseLinks(Vec<String>),
 }
@@ -81,7 +81,8 @@ pub(super) struct Migrations {
     holds: bool,
     /// The task that waits for the memory that follows.
     follow: Option<AbortHandle>,
-    /// Cancelled when the memory is not to follow any more.
+    /// Cancelled when the memory is not to follow any more. Each interruption has its own: a request that comes when the
+    /// memory has just followed again must not end the next one.
     given_up: CancellationToken,
     recovery: Recovery,
     memory: Memory,

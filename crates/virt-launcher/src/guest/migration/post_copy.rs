@@ -13,7 +13,6 @@ use error_chain::error_chain;
 use launcher_channel::{DomainState, MigrationStage, StopReason};
 use libvirt::{Cookie, Outcome, PausedReason};
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 use super::copying::Copied;
 use super::follow::{Follow, FollowEnd};
@@ -146,13 +145,11 @@ impl Guest {
             connection: self.connection()?,
             domain: self.domain()?,
             events: self.migrations.sender.clone(),
-            given_up: self.migrations.given_up.clone(),
         })
     }
 
     /// The part of the old pod.
     fn leave(&mut self, copied: Option<Copied>) {
-        self.migrations.given_up = CancellationToken::new();
         // Without a connection, the next one continues.
         let Some(follow) = self.follow() else { return };
         let stays_paused = self.store.migration().is_some_and(|one| one.stays_paused);

@@ -15,6 +15,7 @@ use error_chain::error_chain;
 use launcher_channel::{MigrationSocket, StopReason};
 use libvirt::{Connection, Cookie, Migration, MigrationParameters, Outcome};
 use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::Event;
 use super::follow::{Follow, FollowEnd, is_of_guest};
@@ -31,6 +32,14 @@ use crate::serve;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const PART_ENDED: &str = "QEMU has ended in the new pod before all of the memory was copied";
+
+/// No memory follows.
+#[derive(Debug)]
+pub(in crate::guest) struct Interrupted {
+    pub(super) why: String,
+    /// Cancelled when it lasts too long.
+    pub(super) given_up: CancellationToken,
+}
 
 /// What the new pod has done for a recovery.
 #[derive(Debug, Default)]
@@ -73,18 +82,23 @@ enum AttemptError {
 impl Follow {
     /// Has the memory follow again; otherwise the end of post-copy.
     pub(super) async fn recover(&self, message: String) -> Result<Resumed, FollowEnd> {
-        self.tell(Some(message.clone())).await;
+        let given_up = CancellationToken::new();
+        let interrupted = Interrupted {
+            why: message.clone(),
+            given_up: given_up.clone(),
+        };
+        self.tell(Some(interrupted)).await;
         let mut pause = FIRST_PAUSE;
         loop {
             tokio::select! {
                 biased;
-                () = self.given_up.cancelled() => return Err(FollowEnd::Broken(message)),
+                () = given_up.cancelled() => return Err(FollowEnd::Broken(message)),
                 () = tokio::time::sleep(pause) => {}
             }
             let attempt = tokio::select! {
                 biased;
                 // libvirt may hang. What is left open is of no use any more.
-                () = self.given_up.cancelled() => return Err(FollowEnd::Broken(message)),
+                () = given_up.cancelled() => return Err(FollowEnd::Broken(message)),
                 attempt = self.attempt() => attempt,
             };
             match attempt {
@@ -114,9 +128,9 @@ impl Follow {
         }
     }
 
-    async fn tell(&self, why: Option<String>) {
+    pub(super) async fn tell(&self, interrupted: Option<Interrupted>) {
         // The guest's task may have ended.
-        self.events.send(Event::Interrupted(why)).await.ok();
+        self.events.send(Event::Interrupted(interrupted)).await.ok();
     }
 
     async fn attempt(&self) -> Result<Resumed, AttemptError> {
@@ -163,16 +177,24 @@ impl Follow {
 }
 
 impl Guest {
-    pub(super) fn on_interruption(&mut self, why: Option<String>) {
-        match &why {
-            Some(message) => tracing::warn!(
-                message,
-                "the rest of the guest's memory does not follow; it is to follow again"
-            ),
-            None => tracing::info!("the rest of the guest's memory follows again"),
-        }
-        if let Some(report) = &mut self.migrations.report {
-            report.interrupted = why;
+    pub(super) fn on_interruption(&mut self, interrupted: Option<Interrupted>) {
+        let Some(report) = &mut self.migrations.report else {
+            return;
+        };
+        match interrupted {
+            Some(Interrupted { why, given_up }) => {
+                tracing::warn!(
+                    message = why,
+                    "the rest of the guest's memory does not follow; it is to follow again"
+                );
+                self.migrations.given_up = given_up;
+                report.interrupted = Some(why);
+            }
+            None => {
+                if report.interrupted.take().is_some() {
+                    tracing::info!("the rest of the guest's memory follows again");
+                }
+            }
         }
     }
 
@@ -244,7 +266,11 @@ impl Guest {
     }
 
     /// In the new pod: the memory follows again, and libvirt is to wait for its end.
-    pub(super) fn begin_recovered(&mut self, cookie: &WireCookie) -> Result<Begun, Refusal> {
+    pub(super) fn begin_recovered(
+        &mut self,
+        cookie: &WireCookie,
+        stays_paused: bool,
+    ) -> Result<Begun, Refusal> {
         let cookie = cookie.decode().map_err(|_| Refusal::NotReceived)?;
         let Recovery {
             is_finishing,
@@ -255,6 +281,10 @@ impl Guest {
             return Err(Refusal::NotReceived);
         }
         let connection = self.connection().ok_or(libvirt::Error::Closed)?;
+        // The request to run the guest, which said it first, may have been lost.
+        if stays_paused {
+            self.store.set_stays_paused(true)?;
+        }
         self.migrations.recovery.is_prepared = false;
         // It has watched the state.
         if let Some(follow) = self.migrations.follow.take() {
@@ -323,13 +353,20 @@ mod tests {
         (Guest::new(parts(&paths, store, sender)), dir)
     }
 
+    fn interruption() -> Interrupted {
+        Interrupted {
+            why: "the connection has ended".to_owned(),
+            given_up: CancellationToken::new(),
+        }
+    }
+
     /// A guest in post-copy is lost only while nothing follows: otherwise a cancelled migration would lose it.
     #[tokio::test]
     async fn guest_is_given_up_only_during_an_interruption() {
         let (mut guest, _dir) = guest_at(MigrationStep::Switched);
         guest.cancel_migration("m").await.unwrap();
         assert!(!guest.migrations.given_up.is_cancelled());
-        guest.on_interruption(Some("the connection has ended".to_owned()));
+        guest.on_interruption(Some(interruption()));
         let report = guest.migration_report().unwrap();
         assert!(report.interrupted.is_some());
         guest.cancel_migration("other").await.unwrap();
@@ -337,7 +374,15 @@ mod tests {
         guest.on_interruption(None);
         guest.cancel_migration("m").await.unwrap();
         assert!(!guest.migrations.given_up.is_cancelled());
-        guest.on_interruption(Some("the connection has ended".to_owned()));
+        // One that comes too late for its interruption does not end the next.
+        let first = interruption();
+        let late = first.given_up.clone();
+        guest.on_interruption(Some(first));
+        guest.cancel_migration("m").await.unwrap();
+        assert!(late.is_cancelled());
+        guest.on_interruption(None);
+        guest.on_interruption(Some(interruption()));
+        assert!(!guest.migrations.given_up.is_cancelled());
         guest.cancel_migration("m").await.unwrap();
         assert!(guest.migrations.given_up.is_cancelled());
     }
@@ -353,7 +398,7 @@ mod tests {
         }
         let (mut guest, _dir) = guest_at(MigrationStep::Following);
         // The last step without the one before.
-        let refused = guest.begin_recovered(&cookie);
+        let refused = guest.begin_recovered(&cookie, false);
         assert!(matches!(refused, Err(Refusal::NotReceived)));
         guest.migrations.recovery.is_finishing = true;
         let refused = guest.prepare_recovery(String::new(), &cookie).await;
