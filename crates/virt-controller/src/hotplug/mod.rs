@@ -24,7 +24,7 @@ use reconcile::{
 };
 
 pub(crate) use self::act::attachment_for;
-pub(crate) use self::plan::{carried, leaving};
+pub(crate) use self::plan::{carried, leaving, receiving_memory};
 pub(crate) use self::view::{AttachmentPod, State};
 use crate::caches::VMI;
 use crate::gate::Gate;

@@ -359,6 +359,25 @@ pub(crate) fn leaving(vmi: &Guest) -> Option<&str> {
     Some(&found.name)
 }
 
+/// A volume into which the guest's memory is written, or is about to be: a job of the old pod, which does not move.
+pub(crate) fn receiving_memory(volumes: &[VolumeStatus]) -> Option<&str> {
+    let mut volumes = volumes.iter();
+    let receives = |volume: &VolumeStatus| {
+        let is_there = matches!(
+            volume.phase,
+            Some(
+                Phase::AttachedToNode
+                    | Phase::MountedToPod
+                    | Phase::Ready
+                    | Phase::MemoryDumpInProgress
+            )
+        );
+        volume.memory_dump_volume.is_some() && is_there
+    };
+    let found = volumes.find(|volume| receives(volume))?;
+    Some(&found.name)
+}
+
 /// A claim may be bound only once a pod uses it.
 fn waits_for_binding(volume: &VolumeStatus) -> bool {
     volume.reason.as_deref() == Some(Reason::VolumePending.as_str())

@@ -6,7 +6,7 @@ use launcher_pod::attachment_pod_name;
 use serde_json::{Value, json};
 
 use super::observe::{Observed, Storage};
-use super::plan::{Step, carried, leaving, plan};
+use super::plan::{Step, carried, leaving, plan, receiving_memory};
 use super::view::AttachmentPod;
 use crate::view::Guest;
 
@@ -134,6 +134,28 @@ fn guest_takes_the_volumes_along_that_it_may_have() {
         let found = carried(&vmi.status.volumes);
         assert_eq!(found.contains_key("v"), is_carried, "{phase} {claim:?}");
         assert_eq!(leaving(&vmi).is_some(), is_leaving, "{phase} {claim:?}");
+    }
+}
+
+#[test]
+fn guest_whose_memory_is_written_is_not_handed_over() {
+    for (phase, is_dump, expected) in [
+        ("Bound", true, false),
+        ("AttachedToNode", true, true),
+        ("MountedToPod", true, true),
+        ("MemoryDumpInProgress", true, true),
+        ("MemoryDumpCompleted", true, false),
+        ("MemoryDumpFailed", true, false),
+        ("Ready", false, false),
+    ] {
+        let mut entry = entry("v", phase, "c");
+        if is_dump {
+            entry["memoryDumpVolume"] = json!({"claimName": "c"});
+        }
+        let vmi = guest(&[hot("v", "c")], &[root(), entry]);
+        let vmi: Guest = serde_json::from_value(vmi).unwrap();
+        let found = receiving_memory(&vmi.status.volumes);
+        assert_eq!(found, expected.then_some("v"), "{phase} {is_dump}");
     }
 }
 

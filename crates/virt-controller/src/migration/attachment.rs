@@ -13,7 +13,7 @@ use reconcile::{Key, WriteError, create};
 use super::observe::Observed;
 use super::{Controller, MigrationError};
 use crate::MANAGER;
-use crate::hotplug::{AttachmentPod, State, attachment_for, carried, leaving};
+use crate::hotplug::{AttachmentPod, State, attachment_for, carried, leaving, receiving_memory};
 use crate::view::Guest;
 use crate::vmi::LauncherPod;
 
@@ -42,6 +42,11 @@ impl Controller {
         // Its mount would stay in the new pod if it left the old one right before the hand-over.
         if let Some(volume) = leaving(vmi) {
             let message = format!("volume {volume} is leaving the guest");
+            return Ok(Attachment::Waits(message));
+        }
+        // Begun since the migration was permitted: the copy would be refused, or would break the dump off.
+        if let Some(volume) = receiving_memory(&vmi.status.volumes) {
+            let message = format!("volume {volume} receives the guest's memory");
             return Ok(Attachment::Waits(message));
         }
         let claims = carried(&vmi.status.volumes);

@@ -219,7 +219,13 @@ fn volumes_come_along(observed: &Observed) -> Plan {
     let plan = Plan::to(Phase::Scheduling).again_in(ATTACHMENT_INTERVAL);
     match why {
         None => plan.with(Step::CreateAttachment),
-        Some(_) => plan,
+        Some(why) => {
+            let why = Some(why.as_str()).filter(|why| !why.is_empty());
+            let why = why.unwrap_or("their attachment pod does not run yet");
+            plan.waits_for_volumes(format!(
+                "the volumes that were attached to the guest are not with its new pod yet: {why}"
+            ))
+        }
     }
 }
 

@@ -24,6 +24,8 @@ use crate::MANAGER;
 /// How far the copy is: on the VMI, by virt-handler, and on the migration.
 const VMI_PROGRESS: &str = "MigrationProgress";
 const PROGRESS: &str = "migrationProgress";
+/// Attached volumes are not with the new pod yet.
+const VOLUMES: &str = "waitsForVolumes";
 
 /// What became of the step.
 #[derive(Debug, Default)]
@@ -69,6 +71,18 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> Status {
             conditions::set(&mut status.conditions, kind, &value, &now);
         }
         None => conditions::remove(&mut status.conditions, &Type::DecentralizedBlocked),
+    }
+    let volumes = Type::from(VOLUMES);
+    match plan.waits.as_deref().filter(|_| done.failure.is_none()) {
+        Some(message) => {
+            let value = ConditionValue {
+                status: conditions::TRUE,
+                reason: Reason::VolumePending.as_str(),
+                message,
+            };
+            conditions::set(&mut status.conditions, volumes, &value, &now);
+        }
+        None => conditions::remove(&mut status.conditions, &volumes),
     }
     if migration.end() == Some(MigrationEnd::Target) {
         status.synchronization_addresses = vec![decentralized::ADDRESS.to_owned()];

@@ -43,6 +43,8 @@ pub(super) struct Plan {
     pub(super) failure: Option<String>,
     /// Why a migration between two VMIs waits, for its condition.
     pub(super) blocked: Option<(Reason, &'static str)>,
+    /// Why attached volumes are not on their way to the new pod yet, for the condition.
+    pub(super) waits: Option<String>,
     /// What the other end knows and this one does not, for [`Step::Synchronize`].
     pub(super) news: Option<Value>,
     /// For [`Step::Withdraw`].
@@ -57,6 +59,7 @@ impl Plan {
             phase,
             failure: None,
             blocked: None,
+            waits: None,
             news: None,
             withdrawal: None,
             requeue_in: None,
@@ -78,6 +81,11 @@ impl Plan {
     pub(super) fn blocked(self, reason: Reason, message: &'static str) -> Self {
         let blocked = Some((reason, message));
         Self { blocked, ..self }
+    }
+
+    pub(super) fn waits_for_volumes(self, why: String) -> Self {
+        let waits = Some(why);
+        Self { waits, ..self }
     }
 
     pub(super) fn synchronize(self, news: Value) -> Self {

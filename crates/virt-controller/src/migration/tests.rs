@@ -271,6 +271,13 @@ fn guest_is_handed_over_once_its_volumes_can_come_along() {
         let plan = check(&seen, &phase, step);
         let waits = phase == Phase::Scheduling;
         assert_eq!(plan.requeue_in.is_some(), waits, "{seen:?}");
+        // Its status says so.
+        let is_shown = matches!(seen.attachment, Waits(_)) && waits;
+        assert_eq!(plan.waits.is_some(), is_shown, "{seen:?}");
+        let status = super::status::render(&seen, &plan, &super::status::Done::default());
+        let shown = status.conditions.iter();
+        let mut shown = shown.filter(|one| one.type_.as_str() == "waitsForVolumes");
+        assert_eq!(shown.next().is_some(), is_shown, "{seen:?}");
     }
 }
 

@@ -16,8 +16,7 @@ use super::state_claim::StateClaim;
 use super::volumes::{self, Readiness};
 use crate::view::Guest;
 
-/// The class of a pod whose requests equal its limits.
-/// The class of pods whose containers can have CPUs of their own.
+/// The class of a pod whose requests equal its limits: its containers can have CPUs of their own.
 pub(crate) const GUARANTEED: &str = "Guaranteed";
 
 /// How long virt-handler may take to record the end of a guest whose pod has ended.

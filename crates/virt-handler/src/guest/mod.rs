@@ -37,5 +37,6 @@ pub(crate) use interfaces::Attached;
 pub(crate) use migratable::{Reach, copied_disks, moved_disks};
 pub(crate) use observe::{Pair, Part, arriving_pod};
 pub(crate) use plan::{grace_seconds, pauses_agent_probes};
+pub(crate) use plug::BringError;
 pub(crate) use sessions::Entry;
 pub(crate) use status::PreparedStatus;

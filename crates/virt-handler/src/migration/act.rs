@@ -27,7 +27,9 @@ use super::{
     plan::{Observed, Outcome, Step, plan},
 };
 use crate::{
-    guest::{Entry, GuestError, Guests, Pair, Part, arriving_pod, copied_disks, moved_disks},
+    guest::{
+        BringError, Entry, GuestError, Guests, Pair, Part, arriving_pod, copied_disks, moved_disks,
+    },
     launcher::{self, CallError},
     prepare::{self, PrepareError},
 };
@@ -275,10 +277,19 @@ impl Guests {
             peer,
             left_out: BTreeSet::new(),
         };
+        let volumes = self.bring_along(guest.vmi, guest.pair, guest.entry);
+        if let Err(error) = Box::pin(volumes).await {
+            let message = format!("bring the attached volumes: {}", error_chain(&error));
+            // The hand-over is written once: what it lacks does not come.
+            if matches!(error, BringError::NoPod) {
+                return self.end(guest, &Outcome::Failed(message)).await;
+            }
+            let reason = Reason::VolumeNotMounted;
+            let recorder = &self.parts.recorder;
+            recorder.publish(guest.vmi, EventType::Warning, reason, message);
+            return Err(PrepareError::HandOver(io::Error::other(error)).into());
+        }
         let received = async {
-            let volumes = self.bring_along(guest.vmi, guest.pair, guest.entry);
-            let volumes = Box::pin(volumes).await.map_err(io::Error::other);
-            volumes.map_err(PrepareError::HandOver)?;
             let prepared = prepare::prepare(request).await?;
             let receive = Request::Receive {
                 id: guest.uid.to_owned(),
