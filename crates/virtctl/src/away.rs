@@ -30,7 +30,7 @@ pub(crate) async fn answer<T>(asked: impl Future<Output = Result<T>>) -> Result<
 }
 
 /// Whether this is not the answer of an API server that works.
-fn is_lost(error: &anyhow::Error) -> bool {
+pub(crate) fn is_lost(error: &anyhow::Error) -> bool {
     error.is::<kube::Error>() || error.is::<Unavailable>() || error.is::<Elapsed>()
 }
 
