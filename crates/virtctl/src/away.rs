@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, error::Elapsed, sleep, timeout};
 
-use crate::printer::Printer;
+use crate::{printer::Printer, subresource::Unavailable};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// For one answer: a connection to a machine that has lost its power says nothing.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Then the command ends.
 const LIMIT: Duration = Duration::from_mins(10);
 
@@ -19,10 +21,23 @@ pub(crate) struct Away {
     pause: Duration,
 }
 
+/// The answer to a question, or an error that [`Away::pause`] takes if there is none in time.
+pub(crate) async fn answer<T>(asked: impl Future<Output = Result<T>>) -> Result<T> {
+    match timeout(PATIENCE, asked).await {
+        Ok(answer) => answer,
+        Err(elapsed) => Err(elapsed).context("call the API server: no answer within 30 s"),
+    }
+}
+
+/// Whether this is not the answer of an API server that works.
+pub(crate) fn is_lost(error: &anyhow::Error) -> bool {
+    error.is::<kube::Error>() || error.is::<Unavailable>() || error.is::<Elapsed>()
+}
+
 impl Away {
     /// Pauses, longer each time, if the server did not answer; another error, and one that lasts, is returned.
     pub(crate) async fn pause(&mut self, printer: Printer, error: anyhow::Error) -> Result<()> {
-        if !error.is::<kube::Error>() {
+        if !is_lost(&error) {
             return Err(error);
         }
         let since = *self.since.get_or_insert_with(Instant::now);
@@ -72,6 +87,27 @@ mod tests {
         let begin = Instant::now();
         away.pause(Printer, lost()).await.unwrap();
         assert_eq!(begin.elapsed(), FIRST_PAUSE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn server_that_says_nothing_or_is_not_ready_is_asked_again() {
+        let silent = answer(std::future::pending::<Result<()>>()).await;
+        let silent = silent.unwrap_err();
+        assert!(silent.to_string().contains("30 s"), "{silent}");
+        Away::default().pause(Printer, silent).await.unwrap();
+        for (code, is_repeated) in [
+            (429, true),
+            (502, true),
+            (503, true),
+            (504, true),
+            (403, false),
+        ] {
+            let status = kube::core::Status::failure("wait", "").with_code(code);
+            let error = plain(kube::Error::Api(status.boxed()));
+            assert_eq!(error.to_string(), "wait");
+            let paused = Away::default().pause(Printer, error).await;
+            assert_eq!(paused.is_ok(), is_repeated, "{code}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

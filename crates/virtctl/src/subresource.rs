@@ -1,5 +1,7 @@
 //! Requests to the aggregated API.
 
+use std::fmt;
+
 use anyhow::{Context, Result, bail};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -173,11 +175,28 @@ fn message_of(status: &serde_json::Value) -> Option<String> {
     Some([message.to_owned()].into_iter().chain(causes).collect())
 }
 
+/// The message of a server, or of what stands before it, that cannot answer now.
+#[derive(Debug)]
+pub(crate) struct Unavailable(String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
 /// An API error as one message.
 pub(crate) fn plain(err: kube::Error) -> anyhow::Error {
     match err {
         kube::Error::Api(status) if status.code == StatusCode::UNAUTHORIZED.as_u16() => {
             anyhow::anyhow!(unauthorized(&status.message))
+        }
+        kube::Error::Api(status)
+            if !status.message.is_empty() && matches!(status.code, 429 | 502..=504) =>
+        {
+            Unavailable(status.message).into()
         }
         kube::Error::Api(status) if !status.message.is_empty() => {
             anyhow::anyhow!(status.message)

@@ -134,7 +134,8 @@ impl Selection {
 fn is_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        !part.is_empty() && part.bytes().all(plain)
+        let is_inner = !part.starts_with('-') && !part.ends_with('-');
+        !part.is_empty() && is_inner && part.bytes().all(plain)
     };
     name.len() <= MAX_NAME && name.split('.').all(is_part)
 }
@@ -350,6 +351,13 @@ mod tests {
             ("a?x=y".to_owned(), NetworkDefinitionInvalid, "\"ns/a?x=y\""),
             ("ns/a/b".to_owned(), NetworkDefinitionInvalid, "\"ns/a/b\""),
             ("Ns/a".to_owned(), NetworkDefinitionInvalid, "\"Ns/a\""),
+            ("-n/a".to_owned(), NetworkDefinitionInvalid, "\"-n/a\""),
+            ("ns/a-".to_owned(), NetworkDefinitionInvalid, "\"ns/a-\""),
+            (
+                "ns/a.-b".to_owned(),
+                NetworkDefinitionInvalid,
+                "\"ns/a.-b\"",
+            ),
             (
                 "other/a".to_owned(),
                 NetworkDefinitionMissing,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    away::Away,
+    away::{self, Away},
     cli::{DryRun, ObjectOutput},
     commands::power::{dry_run_note, dry_run_values},
     connect::Cluster,
@@ -130,7 +130,7 @@ async fn watch(cluster: &Cluster, printer: Printer, flags: &Migrate) -> Result<(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let all = match objects::list(cluster, &path).await {
+        let all = match away::answer(objects::list(cluster, &path)).await {
             Ok(all) => all,
             Err(error) => {
                 if std::mem::take(&mut has_bar) {
@@ -321,45 +321,4 @@ async fn one(
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn one_migration_is_followed_to_its_end() {
-        let migration = |uid: &str, created: &str, phase: &str| json!({"metadata": {"uid": uid, "creationTimestamp": created}, "status": {"phase": phase}});
-        let before = migration("before", "2026-11-25T12:00:00Z", "Succeeded");
-        let new = migration("new", "2026-11-25T12:00:00Z", "Running");
-        let over = migration("new", "2026-11-25T12:00:00Z", "Failed");
-        let check = |all: &[&Value], uid: Option<&str>, expected: Option<&str>| {
-            let all: Vec<Value> = all.iter().copied().cloned().collect();
-            let found = followed(&all, uid).and_then(|one| text(one, "/metadata/uid"));
-            assert_eq!(found, expected, "{uid:?}");
-        };
-        check(&[&new, &before], None, Some("new"));
-        check(&[&before, &new], None, Some("new"));
-        check(&[&before, &over], Some("new"), Some("new"));
-        // It was cancelled, and is gone.
-        check(&[&before], Some("new"), None);
-        check(&[], None, None);
-    }
-
-    #[test]
-    fn progress_is_read_from_the_condition() {
-        let check = |message: &str, expected: Option<(u64, u64)>| {
-            let migration = json!({"status": {"conditions": [
-                {"type": "migrationProgress", "status": "True", "message": message}]}});
-            assert_eq!(copied(&migration), expected, "{message}");
-        };
-        let mib = 1 << 20;
-        check(
-            "81.0 of 96.5 MiB remain, 15.5 MiB were copied",
-            Some((15 * mib + mib / 2, 96 * mib + mib / 2)),
-        );
-        check("99.0 of 96.0 MiB remain", Some((0, 96 * mib)));
-        check("nothing is known", None);
-        check("", None);
-        assert_eq!(copied(&json!({})), None);
-    }
-}
+mod tests;

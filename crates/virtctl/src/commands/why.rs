@@ -9,7 +9,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use observation::{Target, observe};
 
 use crate::{
-    away::Away,
+    away::{self, Away},
     changes::Changes,
     cli::{Kind, Output, Why},
     connect::Cluster,
@@ -64,7 +64,7 @@ async fn watch(cluster: &Cluster, printer: Printer, question: Question<'_>) -> R
     let mut before = String::new();
     let mut away = Away::default();
     loop {
-        let found = match ask(cluster, question.name).await {
+        let found = match away::answer(ask(cluster, question.name)).await {
             Ok(found) => found,
             // The first answer is needed at once.
             Err(error) if before.is_empty() => return Err(error),

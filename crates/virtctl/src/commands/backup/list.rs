@@ -161,15 +161,60 @@ fn table(rows: &[Row], with_namespace: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
     use serde_json::json;
 
     use super::*;
+    use crate::proxy::Proxies;
 
     fn backup(name: &str, (kind, source): (&str, &str), status: &Value) -> Value {
         json!({
             "metadata": {"name": name, "namespace": "n", "creationTimestamp": format!("2026-11-2{name}")},
             "spec": {"source": {"kind": kind, "name": source}, "pvcName": "c"}, "status": status,
         })
+    }
+
+    /// Lists on a server that has a backup of a tracker, and answers a list of trackers with this code.
+    async fn listed(code: u16, vm: Option<&str>) -> Result<()> {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let (code, answer) = if request.uri().path().ends_with("trackers") {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no trackers for you"});
+                (code, status)
+            } else {
+                let tracked = backup("1", ("VirtualMachineBackupTracker", "t"), &Value::Null);
+                (200, json!({"items": [tracked]}))
+            };
+            let body = Body::from(serde_json::to_vec(&answer).unwrap());
+            Response::builder().status(code).body(body)
+        });
+        let cluster = Cluster {
+            client: kube::Client::new(service, "n"),
+            namespace: "n".to_owned(),
+            proxies: Proxies::default(),
+        };
+        let flags = flags(vm);
+        list(&cluster, Printer, &flags).await
+    }
+
+    fn flags(vm: Option<&str>) -> List {
+        List {
+            all_namespaces: false,
+            vm: vm.map(str::to_owned),
+            output: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn right_to_trackers_is_not_needed() {
+        listed(403, None).await.unwrap();
+        listed(403, Some("a")).await.unwrap();
+        let broken = listed(500, None).await.unwrap_err();
+        assert_eq!(broken.to_string(), "no trackers for you");
+        let all = untracked(&flags(None), "no");
+        assert_eq!(all, "the VMs of trackers are not shown: no");
+        let of_vm = untracked(&flags(Some("a")), "no");
+        assert!(of_vm.contains("backups of VM a"), "{of_vm}");
     }
 
     #[test]

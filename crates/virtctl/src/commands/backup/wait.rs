@@ -11,6 +11,7 @@ use super::{
     state::{State, done, state},
 };
 use crate::{
+    away::is_lost,
     cli::ObjectOutput,
     connect::Cluster,
     objects::{self, text},
@@ -143,7 +144,7 @@ pub(super) async fn wait(
 
 /// Whether the server did not answer at all, which is not for long.
 fn may_answer_again(error: &anyhow::Error, away: Duration) -> bool {
-    error.is::<kube::Error>() && away < AWAY
+    is_lost(error) && away < AWAY
 }
 
 fn is_same(object: &Value, uid: Option<&str>) -> bool {
