@@ -389,7 +389,8 @@ async fn data_volumes_of_cdi_are_left_to_cdi() {
     let definitions = Api::<CustomResourceDefinition>::all(cluster.client.clone());
     let ours = json!({"metadata": {"labels": {"ferrovirt.io/importer": ""}}});
     let (other, parameters) = ("datasources.cdi.kubevirt.io", PatchParams::default());
-    let patched = definitions.patch(other, &parameters, &Patch::Merge(ours));
+    let patch = Patch::Merge(ours);
+    let patched = definitions.patch(other, &parameters, &patch);
     patched.await.unwrap();
     create(&cluster, data_volume("disk")).await;
     cluster.advance(Duration::from_mins(5)).await;

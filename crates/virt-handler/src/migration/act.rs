@@ -286,7 +286,7 @@ impl Guests {
             }
             let reason = Reason::VolumeNotMounted;
             let recorder = &self.parts.recorder;
-            recorder.publish(guest.vmi, EventType::Warning, reason, message);
+            recorder.publish(&**guest.vmi, EventType::Warning, reason, message);
             return Err(PrepareError::HandOver(io::Error::other(error)).into());
         }
         let received = async {
