@@ -295,7 +295,7 @@ impl Keeper {
         self.clients.retain(|client| !client.is_gone);
         write_some(&mut self.log, &mut self.to_log);
         if !self.is_hung_up {
-            // It fails if no program has the terminal open.
+            // Some kernels refuse it while no program has the terminal open.
             self.is_hung_up = !write_some(&mut self.master, &mut self.to_program);
         }
     }
@@ -460,6 +460,12 @@ mod tests {
         keeper.to_log.push(b'a');
         keeper.to_program.push(b'b');
         keeper.copy();
+        assert!(!is_ready(&keeper));
+        // With room in the log, the end of the output shows, after an echo of the input.
+        keeper.log = tempfile::tempfile().unwrap();
+        for _ in 0..4 {
+            keeper.copy();
+        }
         assert!(keeper.is_hung_up);
         assert!(!is_ready(&keeper));
     }
