@@ -274,8 +274,9 @@ async fn virt_controller_may_define_data_volumes_and_nothing_else() {
     for object in [definition, registration] {
         // Policies apply to attempts that write nothing, too.
         let create = ["create", "--dry-run=server", &user, "--filename=-"];
-        let tried = test.kubectl_with(&create, object.to_string().as_bytes());
-        let refused = tried.await.failure();
+        let object = object.to_string();
+        let tried = test.kubectl_with(&create, object.as_bytes()).await;
+        let refused = tried.failure();
         let expected = "virt-controller defines data volumes and the API for uploads only";
         assert!(refused.contains(expected), "{refused}");
     }

@@ -274,9 +274,7 @@ async fn fill_for_team(cluster: &TestCluster, request: &str) -> DataVolume {
         })
         .await;
     let status = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
-    let filled = volumes
-        .patch_status(&name, &PatchParams::default(), &status)
-        .await;
+    let filled = volumes.patch(&name, &PatchParams::default(), &status).await;
     filled.unwrap()
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use e2e::{Environment as _, GuestProcesses, NAMESPACE, answer, wait_for};
+use e2e::{Environment as _, GuestProcesses, NAMESPACE, answer, tiny_vm, wait_for};
 use serde_json::{Value, json};
 
 use super::{

@@ -29,7 +29,7 @@ fn preferring(vm: VmManifest, node: &str) -> VmManifest {
 async fn drain_moves_guests_and_ends() {
     let test = TestNamespace::create_exclusive().await;
     let (mut guests, mut serials) = (Vec::new(), Vec::new());
-    let mut here = None;
+    let mut here: Option<String> = None;
     for name in GUESTS {
         let mut vm = tiny_vm(name).spec("evictionStrategy", "LiveMigrate");
         if let Some(node) = &here {
