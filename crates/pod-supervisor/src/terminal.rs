@@ -159,8 +159,13 @@ pub fn run(init: i32, supervisor: i32) -> io::Result<()> {
     let init = Pid::from_raw(init).ok_or_else(|| io::Error::other("not a process"))?;
     // Not fatal: a supervisor that was just killed has no namespace any more, and the terminal outlives it.
     drop(leave_mounts_of_helper(supervisor));
+    let init = match pidfd_open(init, PidfdFlags::empty()) {
+        // It was faster than this process, and its output is still in the terminal.
+        Err(rustix::io::Errno::SRCH) => None,
+        opened => Some(opened?),
+    };
     let mut keeper = Keeper {
-        init: pidfd_open(init, PidfdFlags::empty())?,
+        init,
         master: File::from(io::stdin().as_fd().try_clone_to_owned()?),
         log: File::from(io::stdout().as_fd().try_clone_to_owned()?),
         listener: UnixListener::from(io::stderr().as_fd().try_clone_to_owned()?),
@@ -189,7 +194,8 @@ fn leave_mounts_of_helper(supervisor: i32) -> io::Result<()> {
 
 #[derive(Debug)]
 struct Keeper {
-    init: OwnedFd,
+    /// None if it has ended already.
+    init: Option<OwnedFd>,
     master: File,
     log: File,
     listener: UnixListener,
@@ -211,6 +217,9 @@ struct Client {
 impl Keeper {
     /// Waits until there is something to copy. Returns whether the container has ended.
     fn wait(&self) -> io::Result<bool> {
+        if self.init.is_none() {
+            return Ok(true);
+        }
         let again = Timespec {
             tv_sec: 0,
             tv_nsec: HUNG_UP_MS * 1_000_000,
@@ -225,7 +234,8 @@ impl Keeper {
 
     /// What there is to wait for; the container's first process comes first.
     fn interests(&self) -> Vec<PollFd<'_>> {
-        let mut all = vec![PollFd::new(&self.init, PollFlags::IN)];
+        let init = self.init.iter();
+        let mut all: Vec<_> = init.map(|init| PollFd::new(init, PollFlags::IN)).collect();
         // Further clients wait: a listener that nobody accepts from stays ready.
         if self.clients.len() < MAX_CLIENTS {
             all.push(PollFd::new(&self.listener, PollFlags::IN));
@@ -406,7 +416,7 @@ mod tests {
         let listener = UnixListener::bind(socket).unwrap();
         listener.set_nonblocking(true).unwrap();
         let keeper = Keeper {
-            init: pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap(),
+            init: Some(pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap()),
             master: File::from(master),
             log: tempfile::tempfile().unwrap(),
             listener,

@@ -452,7 +452,7 @@ fn attached_client_uses_the_terminal_of_the_container() {
     assert_eq!(output.status["status"], "Success");
     env.wait_phase("shell", "Succeeded");
     let log = env.log("/containerLogs/default/shell/main").1;
-    assert!(log.starts_with("/dev/pts/0\r\n"), "{log:?}");
-    assert_eq!(log.matches("17 91\r\n").count(), 2, "{log:?}");
-    assert!(log.ends_with("$ bye\r\n"), "{log:?}");
+    assert!(log.starts_with("/dev/pts/0\n"), "{log:?}");
+    assert_eq!(log.matches("17 91\n").count(), 2, "{log:?}");
+    assert!(log.ends_with("$ bye\n"), "{log:?}");
 }

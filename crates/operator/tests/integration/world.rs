@@ -60,6 +60,12 @@ impl World {
                 node,
             },
         };
+        if environment == Environment::Cluster {
+            // Which the API server of a single host does not have.
+            for kind in ["Deployment", "DaemonSet"] {
+                api.create(workload(kind)).await.unwrap();
+            }
+        }
         for object in roles::objects(rights).unwrap() {
             api.create(object).await.unwrap();
         }
@@ -150,7 +156,7 @@ impl World {
         };
         let found = tokio::time::timeout(DEADLINE, wait).await.ok();
         let Some(found) = found else {
-            panic!("not in time: {:#}", self.get(object).await);
+            panic!("{object} was not in time: {:#}", self.get(object).await);
         };
         found
     }
@@ -208,6 +214,26 @@ fn service() -> Value {
         "spec": {
             "group": "subresources.kubevirt.io", "version": "v1",
             "groupPriorityMinimum": 1000, "versionPriority": 15,
+        },
+    })
+}
+
+/// The definition of a kind of workloads.
+fn workload(kind: &str) -> Value {
+    let singular = kind.to_lowercase();
+    let plural = format!("{singular}s");
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.apps")},
+        "spec": {
+            "group": "apps", "scope": "Namespaced",
+            "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": singular},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                }},
+            }],
         },
     })
 }

@@ -596,7 +596,7 @@ fn terminal_outlives_the_supervisor() {
     container.terminal = pod_supervisor::model::Terminal::Own;
     pod.start(container);
     let process = pod.wait_for_running();
-    assert_eq!(pod.log(0, 1), ["stdout F first\r"]);
+    assert_eq!(pod.log(0, 1), ["stdout F first"]);
     // The mounts of the helper that made the container are gone.
     let mounts = |of: &Path| fs::read_link(of.join("ns/mnt")).unwrap();
     let keeper = keeper_of(process);
@@ -610,10 +610,7 @@ fn terminal_outlives_the_supervisor() {
     let code = termination(&status).exit_code;
     assert!(matches!(code, 4 | 255), "{code}");
     let log = pod.log(0, 0);
-    assert_eq!(
-        log,
-        ["stdout F first\r", "stdout F /tmp/go\r", "stdout F last\r"]
-    );
+    assert_eq!(log, ["stdout F first", "stdout F /tmp/go", "stdout F last"]);
 }
 
 #[test]
@@ -624,10 +621,7 @@ fn program_of_an_ordinary_user_opens_its_terminal_by_name() {
     container.terminal = pod_supervisor::model::Terminal::Own;
     let (status, log) = pod.run_to_end(container);
     assert_eq!(termination(&status).exit_code, 0);
-    assert_eq!(
-        log,
-        ["stdout F out\r", "stdout F console\r", "stdout F tty\r"]
-    );
+    assert_eq!(log, ["stdout F out", "stdout F console", "stdout F tty"]);
 }
 
 #[test]

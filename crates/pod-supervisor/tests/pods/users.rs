@@ -192,5 +192,5 @@ fn terminal_of_such_a_pod_belongs_to_its_user() {
     container.terminal = pod_supervisor::model::Terminal::Own;
     let (status, log) = pod.run_to_end(container);
     assert_eq!(termination(&status).exit_code, 3, "{log:?}");
-    assert_eq!(log, ["stdout F 107\r", "stdout F out\r"]);
+    assert_eq!(log, ["stdout F 107", "stdout F out"]);
 }
