@@ -8,7 +8,7 @@ use crate::webhooks::{EVICT, MUTATE, SERVICE, VALIDATE, Webhook};
 pub const PORT: u16 = 8443;
 /// The service to which clients upload disks.
 pub const UPLOAD_SERVICE: &str = "virt-uploadproxy";
-/// The service from which clients download exports, by the name that KubeVirt has for it.
+/// The service from which clients download exports, by the name that `KubeVirt` has for it.
 pub const EXPORT_SERVICE: &str = "virt-exportproxy";
 /// The port of virt-api's pods behind both: the default of `--transfer-port`. Administrators serve the web console on 8444,
 /// as the guide says.

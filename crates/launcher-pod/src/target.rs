@@ -151,10 +151,9 @@ pub fn current_pod_name(vmi: &VirtualMachineInstance) -> String {
     let status = vmi.status.as_ref();
     let state = status.and_then(|status| status.migration_state.as_ref());
     let pod = state.and_then(|state| match model::migration_end(vmi) {
-        Some(MigrationEnd::Source) => state.source_pod.clone(),
         Some(MigrationEnd::Target) => state.target_pod.clone(),
         None if model::has_moved(vmi) => state.target_pod.clone(),
-        None => state.source_pod.clone(),
+        Some(MigrationEnd::Source) | None => state.source_pod.clone(),
     });
     pod.unwrap_or_else(|| metadata::pod_name(vmi))
 }

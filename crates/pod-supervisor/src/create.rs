@@ -8,7 +8,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     os::{
-        fd::AsRawFd as _,
+        fd::{AsRawFd as _, OwnedFd},
         unix::fs::{FileTypeExt as _, MetadataExt as _},
     },
     path::{Path, PathBuf},
@@ -167,14 +167,7 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
         .collect::<Result<Vec<_>, _>>()?;
     let available = capabilities::bounding_set();
     let cgroup = container_cgroup(&sandbox, container, attempt);
-    // Of this process, so that its children can open it as well.
-    let user_namespace = users.as_ref().map(|users| {
-        PathBuf::from(format!(
-            "/proc/{}/fd/{}",
-            std::process::id(),
-            users.as_raw_fd()
-        ))
-    });
+    let user_namespace = users.as_ref().map(path_of);
     let mut rendered = oci::render(
         &spec,
         &nodes,
@@ -232,6 +225,12 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
     write(&attempt_dir.join(INIT_FILE), &record)?;
     created.start()?;
     Ok(process)
+}
+
+/// A path of this process, so that its children can open it as well.
+fn path_of(opened: &OwnedFd) -> PathBuf {
+    let (process, descriptor) = (std::process::id(), opened.as_raw_fd());
+    PathBuf::from(format!("/proc/{process}/fd/{descriptor}"))
 }
 
 /// The container's standard streams: those of its terminal, or pipes.

@@ -47,9 +47,11 @@ impl Controller {
         let kind = GroupVersionKind::gvk("route.openshift.io", "v1", "Route");
         let kind = ApiResource::from_gvk(&kind);
         let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &kind);
-        // Clusters without routes do not define them.
-        let route = api.get_opt(SERVICE).await;
-        let route = route.map_err(unreadable("the route"))?;
+        let route = match api.get(SERVICE).await {
+            // Clusters without routes do not define them: their answer has no body that tells why.
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            found => Some(found.map_err(unreadable("the route"))?),
+        };
         Ok(route
             .as_ref()
             .and_then(|route| route_host(&route.data))

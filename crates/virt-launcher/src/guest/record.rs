@@ -170,7 +170,7 @@ impl RecordStore {
     pub(crate) fn set_domain_uuid(&mut self, uuid: &str) -> io::Result<()> {
         match &mut self.record {
             Some(record) if record.plan.domain_uuid != uuid => {
-                record.plan.domain_uuid = uuid.to_owned();
+                uuid.clone_into(&mut record.plan.domain_uuid);
                 self.save()
             }
             _ => Ok(()),

@@ -124,12 +124,11 @@ impl Guest {
         }
         let step = self.store.migration_step();
         if self.is_alive() {
-            match step {
-                Some(MigrationStep::Switched) => self.leave(None),
-                _ => {
-                    self.arrive();
-                    self.listen_again();
-                }
+            if step == Some(MigrationStep::Switched) {
+                self.leave(None);
+            } else {
+                self.arrive();
+                self.listen_again();
             }
         } else if let (Some(step), Some(phase)) = (step, self.store.phase())
             && let Some(stage) = stage(step, phase)
