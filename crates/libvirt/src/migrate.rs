@@ -67,13 +67,11 @@ const LIVE: u32 = 1;
 const PERSIST_DEST: u32 = 1 << 3;
 const PAUSED: u32 = 1 << 5;
 const NON_SHARED_INC: u32 = 1 << 7;
-const CHANGE_PROTECTION: u32 = 1 << 8;
 const UNSAFE: u32 = 1 << 9;
 const COMPRESSED: u32 = 1 << 11;
 const AUTO_CONVERGE: u32 = 1 << 13;
 const POST_COPY: u32 = 1 << 15;
 const PARALLEL: u32 = 1 << 17;
-const POST_COPY_RESUME: u32 = 1 << 19;
 
 impl MigrationFlags {
     fn bits(self) -> u32 {
@@ -85,8 +83,6 @@ impl MigrationFlags {
             | bit(self.trusts_disks, UNSAFE)
             | bit(self.auto_converge, AUTO_CONVERGE)
             | bit(self.post_copy, POST_COPY)
-            // libvirt resumes only what no other client may change.
-            | bit(self.resumes, POST_COPY_RESUME | CHANGE_PROTECTION)
     }
 }
 
