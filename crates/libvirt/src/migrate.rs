@@ -33,8 +33,6 @@ pub struct MigrationFlags {
     pub copy_disks: bool,
     /// The caller knows that both ends see the same disks at any time, which libvirt cannot verify.
     pub trusts_disks: bool,
-    /// A copy in post-copy whose connection has ended goes on: all five steps are taken again, without disks.
-    pub resumes: bool,
 }
 
 /// Memory that flows through several connections at once (multifd), which QEMU does not combine with post-copy.
@@ -465,15 +463,8 @@ mod tests {
             auto_converge: true,
             copy_disks: true,
             trusts_disks: true,
-            resumes: false,
         };
         assert_eq!(all.bits(), 1 | 8 | 128 | 512 | 8192 | 32768);
-        let resumed = MigrationFlags {
-            post_copy: true,
-            resumes: true,
-            ..MigrationFlags::default()
-        };
-        assert_eq!(resumed.bits(), 1 | 8 | 256 | 32768 | 524_288);
     }
 
     #[test]
