@@ -78,10 +78,10 @@ async fn guest_whose_connection_ends_in_post_copy_is_given_up() {
     target.wait("a letter in the new pod", || {
         (!written(&target).is_empty()).then_some(())
     });
-    let libvirtd = single(&target.pids("virtqemud"));
+    let libvirtd = single(&target.pids("libvirtd"));
     drop((proxies, memory));
     old.reports(DomainState::PausedPostcopyFailed).await;
     let failed = ends(&mut old).await;
     assert!(matches!(failed, MigrationStage::Failed(_)), "{failed:?}");
-    assert_eq!(single(&target.pids("virtqemud")), libvirtd);
+    assert_eq!(single(&target.pids("libvirtd")), libvirtd);
 }
