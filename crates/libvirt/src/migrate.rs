@@ -33,8 +33,6 @@ pub struct MigrationFlags {
     pub copy_disks: bool,
     /// The caller knows that both ends see the same disks at any time, which libvirt cannot verify.
     pub trusts_disks: bool,
-    /// A copy in post-copy whose connection has ended goes on: all five steps are taken again, without disks.
-    pub resumes: bool,
 }
 
 /// Memory that flows through several connections at once (multifd), which QEMU does not combine with post-copy.
@@ -67,13 +65,11 @@ const LIVE: u32 = 1;
 const PERSIST_DEST: u32 = 1 << 3;
 const PAUSED: u32 = 1 << 5;
 const NON_SHARED_INC: u32 = 1 << 7;
-const CHANGE_PROTECTION: u32 = 1 << 8;
 const UNSAFE: u32 = 1 << 9;
 const COMPRESSED: u32 = 1 << 11;
 const AUTO_CONVERGE: u32 = 1 << 13;
 const POST_COPY: u32 = 1 << 15;
 const PARALLEL: u32 = 1 << 17;
-const POST_COPY_RESUME: u32 = 1 << 19;
 
 impl MigrationFlags {
     fn bits(self) -> u32 {
@@ -85,8 +81,6 @@ impl MigrationFlags {
             | bit(self.trusts_disks, UNSAFE)
             | bit(self.auto_converge, AUTO_CONVERGE)
             | bit(self.post_copy, POST_COPY)
-            // libvirt resumes only what no other client may change.
-            | bit(self.resumes, POST_COPY_RESUME | CHANGE_PROTECTION)
     }
 }
 
@@ -469,15 +463,8 @@ mod tests {
             auto_converge: true,
             copy_disks: true,
             trusts_disks: true,
-            resumes: false,
         };
         assert_eq!(all.bits(), 1 | 8 | 128 | 512 | 8192 | 32768);
-        let resumed = MigrationFlags {
-            post_copy: true,
-            resumes: true,
-            ..MigrationFlags::default()
-        };
-        assert_eq!(resumed.bits(), 1 | 8 | 256 | 32768 | 524_288);
     }
 
     #[test]

@@ -1,22 +1,21 @@
-//! The connection between the two QEMUs ends while a guest runs in its new pod before all of its memory is there: the
-//! rest follows as soon as the handlers connect the pods again.
+//! The connection between the two QEMUs ends while a guest runs in its new pod before all of its memory is there: it is
+//! given up, and no libvirtd crashes. libvirt 11.3 does when it is to resume post-copy.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use launcher_channel::{DomainState, MigrationSocket, MigrationStage, Request, StopReason};
+use launcher_channel::{DomainState, MigrationSocket, MigrationStage};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::bundle::{Bundle, kill};
-use crate::handler::Handler;
-use crate::migration::{ID, connect, ends, goes_on, start, written};
+use crate::bundle::Bundle;
+use crate::migration::{connect, ends, start, written};
 use crate::post_copy::{WRITING_GUEST, allow_post_copy, migrate, wait_for_request};
-use crate::{QEMU, pod, single};
+use crate::{pod, single};
 
 /// The memory that the guest writes takes some seconds, so it does not all follow before the connection is cut.
 const AT_ONCE: usize = 16 << 10;
@@ -64,83 +63,25 @@ async fn carry_slowly(near: UnixStream, to: PathBuf, mut open: watch::Receiver<b
     }
 }
 
-/// A guest that runs in its new pod, and all of whose connections were cut.
-async fn interrupted<'a>(source: &'a Bundle, target: &'a Bundle) -> (Handler<'a>, Handler<'a>) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guest_whose_connection_ends_in_post_copy_is_given_up() {
+    let source = pod();
+    let target = pod();
     allow_post_copy();
-    let (mut old, new) = start(source, target, WRITING_GUEST, 60).await;
+    let (mut old, _new) = start(&source, &target, WRITING_GUEST, 60).await;
     let (open, is_open) = watch::channel(false);
-    let proxies = connect(source, target);
-    let memory = slow_memory(source, target, &is_open);
+    let proxies = connect(&source, &target);
+    let memory = slow_memory(&source, &target, &is_open);
     migrate(&mut old).await;
-    wait_for_request(source);
+    wait_for_request(&source);
     open.send_replace(true);
     target.wait("a letter in the new pod", || {
-        (!written(target).is_empty()).then_some(())
+        (!written(&target).is_empty()).then_some(())
     });
+    let libvirtd = single(&target.pids("libvirtd"));
     drop((proxies, memory));
-    while why(&old).is_none() {
-        old.next_state().await;
-    }
-    target.wait("the interruption", || {
-        let log = target.log();
-        log.contains("the old pod has it follow again")
-            .then_some(())
-    });
-    // Both keep what they have.
-    single(&source.pids(QEMU));
-    single(&target.pids(QEMU));
-    (old, new)
-}
-
-fn why(handler: &Handler<'_>) -> Option<String> {
-    let state = handler.state.as_ref()?;
-    state.migration.as_ref()?.interrupted.clone()
-}
-
-async fn has_moved(source: &Bundle, target: &Bundle, old: &mut Handler<'_>, new: &mut Handler<'_>) {
-    assert_eq!(ends(old).await, MigrationStage::Done);
-    old.reports(DomainState::Stopped(StopReason::Migrated))
-        .await;
-    assert_eq!(ends(new).await, MigrationStage::Done);
-    new.reports(DomainState::Running).await;
-    assert!(source.pids(QEMU).is_empty());
-    // Not a letter is missing or there twice.
-    goes_on(source, target);
-}
-
-// The proxies run while the test waits.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_follows_again_when_the_pods_are_connected_again() {
-    let source = pod();
-    let target = pod();
-    let (mut old, mut new) = interrupted(&source, &target).await;
-    let _proxies = connect(&source, &target);
-    has_moved(&source, &target, &mut old, &mut new).await;
-    assert_eq!(why(&old), None);
-    assert!(source.log().contains("memory follows again"));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_follows_again_to_the_next_launcher_of_the_new_pod() {
-    let source = pod();
-    let target = pod();
-    let (mut old, _new) = interrupted(&source, &target).await;
-    let launcher = single(&target.pids("virt-launcher"));
-    kill(launcher, "KILL");
-    let mut new = Handler::connect_past(&target, Some(launcher));
-    let _proxies = connect(&source, &target);
-    has_moved(&source, &target, &mut old, &mut new).await;
-}
-
-/// Its memory is lost by request only.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guest_is_given_up_during_an_interruption() {
-    let source = pod();
-    let target = pod();
-    let (mut old, _new) = interrupted(&source, &target).await;
-    let id = ID.to_owned();
-    old.done(Request::CancelMigration { id }).await;
     old.reports(DomainState::PausedPostcopyFailed).await;
     let failed = ends(&mut old).await;
     assert!(matches!(failed, MigrationStage::Failed(_)), "{failed:?}");
+    assert_eq!(single(&target.pids("libvirtd")), libvirtd);
 }

@@ -22,7 +22,6 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// How often the other launcher is asked whether the guest has ended.
 const END_ATTEMPTS: u32 = 3;
 const QUERY: &str = "query-migrate";
-const FOLLOWS: &str = "postcopy-active";
 const INTERRUPTED: &str =
     "the connection between the two QEMUs has ended before all of the memory was copied";
 const BROKEN: &str = "QEMU cannot copy the rest of the memory";
@@ -32,7 +31,7 @@ const BROKEN: &str = "QEMU cannot copy the rest of the memory";
 pub(in crate::guest) enum FollowEnd {
     /// All of it is in the new pod.
     Complete,
-    /// The connection has ended, and both parts are kept.
+    /// In the new pod: libvirt waits no longer, and the old pod says how it has ended.
     Interrupted(String),
     /// It cannot follow any more.
     Broken(String),
@@ -46,7 +45,7 @@ pub(in crate::guest) enum FollowEnd {
 fn end_of(status: &str) -> Option<FollowEnd> {
     match status {
         "completed" => Some(FollowEnd::Complete),
-        "postcopy-paused" => Some(FollowEnd::Interrupted(INTERRUPTED.to_owned())),
+        "postcopy-paused" => Some(FollowEnd::Broken(INTERRUPTED.to_owned())),
         "failed" | "cancelled" => Some(FollowEnd::Broken(format!("{BROKEN} ({status})"))),
         _ => None,
     }
@@ -60,7 +59,7 @@ fn arrival_end_of(state: DomainState) -> Option<FollowEnd> {
         Running(RunningReason::Migrated | RunningReason::Other) | Paused(PausedReason::User) => {
             Some(FollowEnd::Complete)
         }
-        // What has failed may be resumed by the old pod.
+        // The old pod knows how it has ended.
         Running(RunningReason::Postcopy | RunningReason::PostcopyFailed)
         | Paused(_)
         | Blocked
@@ -79,49 +78,36 @@ pub(super) struct Follow {
 }
 
 impl Follow {
-    /// Has the other launcher run the guest, and waits until all of the memory has left this pod. An interruption is
-    /// recovered.
+    /// Has the other launcher run the guest, and waits until all of the memory has left this pod. After an
+    /// interruption it cannot: libvirt 11.3 crashes when it is to resume post-copy.
     pub(super) async fn leave(&self, copied: Option<Copied>, stays_paused: bool) -> FollowEnd {
-        let (mut peer, mut migration, cookie) = match copied {
+        let (mut peer, migration, cookie) = match copied {
             Some(copied) => (Some(copied.peer), Some(copied.migration), copied.cookie),
             None => (None, None, Cookie::default()),
         };
-        let finish = move |cookie: &Cookie, recovers| Ask::Finish {
-            cookie: WireCookie::from(cookie),
+        let ask = Ask::Finish {
+            cookie: WireCookie::from(&cookie),
             stays_paused,
             reports_busy: true,
             post_copy: true,
-            recovers,
         };
-        let mut ask = finish(&cookie, false);
-        loop {
-            let (end, cookie) = tokio::select! {
-                cookie = ask_until_done(peer.take(), &ask) => (FollowEnd::Complete, cookie),
-                end = self.end() => (end, Cookie::default()),
-            };
-            let message = match end {
-                FollowEnd::Interrupted(message) => message,
-                FollowEnd::Broken(message) => {
-                    let ended = end_there().await;
-                    return ended.map_or(FollowEnd::Broken(message), FollowEnd::Ended);
-                }
-                FollowEnd::Complete => {
-                    // For a client that has died, libvirt ends this QEMU by itself.
-                    if let Some(migration) = &migration {
-                        self.confirm(migration, &cookie).await;
-                    }
-                    return FollowEnd::Complete;
-                }
-                end => return end,
-            };
-            match self.recover(message).await {
-                Ok(resumed) => {
-                    ask = finish(&resumed.cookie, true);
-                    peer = Some(resumed.peer);
-                    migration = Some(resumed.migration);
-                }
-                Err(end) => return end,
+        let (end, cookie) = tokio::select! {
+            cookie = ask_until_done(peer.take(), &ask) => (FollowEnd::Complete, cookie),
+            end = self.end() => (end, Cookie::default()),
+        };
+        match end {
+            FollowEnd::Broken(message) => {
+                let ended = end_there().await;
+                ended.map_or(FollowEnd::Broken(message), FollowEnd::Ended)
             }
+            FollowEnd::Complete => {
+                // For a client that has died, libvirt ends this QEMU by itself.
+                if let Some(migration) = &migration {
+                    self.confirm(migration, &cookie).await;
+                }
+                FollowEnd::Complete
+            }
+            end => end,
         }
     }
 
@@ -160,16 +146,10 @@ impl Follow {
     /// Waits until the QEMU of the old pod shows how post-copy has ended.
     async fn end(&self) -> FollowEnd {
         let mut ticks = ticks();
-        let mut is_told = false;
         loop {
             ticks.tick().await;
             match self.status().await {
                 Ok(status) => {
-                    // An earlier wait may have ended during an interruption.
-                    if status == FOLLOWS && !is_told {
-                        is_told = true;
-                        self.tell(None).await;
-                    }
                     if let Some(end) = end_of(&status) {
                         return end;
                     }
@@ -186,7 +166,7 @@ impl Follow {
     }
 
     /// Whether libvirt knows a QEMU, after one did not answer.
-    pub(super) async fn is_alive(&self) -> bool {
+    async fn is_alive(&self) -> bool {
         use DomainState::{Blocked, Paused, Running};
         let state = self.connection.state(&self.domain).await;
         matches!(state, Ok(Running(_) | Blocked | Paused(_)))
@@ -249,7 +229,7 @@ async fn ask_for_end() -> Result<Option<StopReason>, PeerError> {
     Peer::connect().await?.ask_for_end().await
 }
 
-pub(super) fn is_of_guest(reason: StopReason) -> bool {
+fn is_of_guest(reason: StopReason) -> bool {
     matches!(
         reason,
         StopReason::Shutdown | StopReason::Panicked | StopReason::Watchdog
@@ -282,12 +262,8 @@ mod tests {
             assert_eq!(end_of(status), None, "{status}");
         }
         assert_eq!(end_of("completed"), Some(FollowEnd::Complete));
-        // Both QEMUs keep what they have.
         let paused = end_of("postcopy-paused");
-        assert!(
-            matches!(paused, Some(FollowEnd::Interrupted(_))),
-            "{paused:?}"
-        );
+        assert!(matches!(paused, Some(FollowEnd::Broken(_))), "{paused:?}");
         for status in ["failed", "cancelled"] {
             let end = end_of(status);
             assert!(

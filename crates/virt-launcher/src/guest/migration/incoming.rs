@@ -140,16 +140,10 @@ impl Guest {
             post_copy: true,
             cookie,
             stays_paused,
-            recovers,
             ..
         } = &ask
         {
-            let begun = if *recovers {
-                self.begin_recovered(cookie, *stays_paused)
-            } else {
-                self.begin_early(cookie, *stays_paused)
-            };
-            match begun {
+            match self.begin_early(cookie, *stays_paused) {
                 Ok(begun) => self.run_early(begun, Some(visit.answer)).await,
                 Err(refusal) => {
                     let message = error_chain(&refusal);
@@ -212,7 +206,6 @@ impl Guest {
                 self.store.set_stays_paused(stays_paused)?;
                 self.finish_arrival(&cookie).await
             }
-            Ask::Recover { xml, cookie } => self.prepare_recovery(xml, &cookie).await,
             Ask::Abandon => {
                 self.fail_to_receive("the migration was given up by the other pod")
                     .await;

@@ -8,20 +8,20 @@
 //! both. Then the old launcher records that it gives the guest up, ends its QEMU, and only after
 //! that the new one resumes it. Before the record any failure means that the guest goes on in the
 //! old pod, after it that it goes on in the new one. `post_copy` has the other order, in which the guest runs
-//! before all of its memory is there, and `recovery` has that memory follow again after an interruption.
+//! before all of its memory is there, and `late_listener` serves the launcher of the old pod after a restart.
 
 mod adopted;
 mod copying;
 mod disk_xml;
 mod follow;
 mod incoming;
+mod late_listener;
 mod moved_disks;
 mod outgoing;
 mod own_cpus;
 mod peer;
 mod pod_images;
 mod post_copy;
-mod recovery;
 mod refresh;
 
 use launcher_channel::{MigrationProgress, MigrationReport, MigrationStage, StopReason};
@@ -36,7 +36,6 @@ use self::incoming::Visit;
 pub(super) use self::moved_disks::MovedDiskError;
 pub(super) use self::own_cpus::OwnCpusError;
 pub(super) use self::post_copy::{Memory, seen};
-use self::recovery::{Interrupted, Recovery};
 use super::record::{MigrationRecord, MigrationStep};
 use super::status::Phase;
 use super::task::Guest;
@@ -60,8 +59,6 @@ pub(super) enum Event {
     Paused,
     /// This pod has stopped to wait for the memory that follows.
     Followed(FollowEnd),
-    /// No memory follows; `None` when it follows again.
-    Interrupted(Option<Interrupted>),
     /// These links were down long enough for the guest to see it.
     RaiseLinks(Vec<String>),
 }
@@ -81,10 +78,8 @@ pub(super) struct Migrations {
     holds: bool,
     /// The task that waits for the memory that follows.
     follow: Option<AbortHandle>,
-    /// Cancelled when the memory is not to follow any more. Each interruption has its own: a request that comes when the
-    /// memory has just followed again must not end the next one.
-    given_up: CancellationToken,
-    recovery: Recovery,
+    /// Serves the other launcher in place of an earlier launcher of this pod.
+    listener: Option<AbortHandle>,
     memory: Memory,
     /// Links that are down for a moment, and are reported as up: the handler would raise them too early.
     raising: Vec<String>,
@@ -114,8 +109,7 @@ impl Migrations {
             switch: CancellationToken::new(),
             holds: false,
             follow: None,
-            given_up: CancellationToken::new(),
-            recovery: Recovery::default(),
+            listener: None,
             memory: Memory::Follows,
             raising: Vec::new(),
         }
@@ -217,7 +211,6 @@ impl Guest {
                 }
             }
             Event::Followed(end) => self.on_follow_end(end).await,
-            Event::Interrupted(why) => self.on_interruption(why),
             Event::Visit(visit) => self.on_visit(visit).await,
             Event::RaiseLinks(names) => Box::pin(self.raise_links(&names)).await,
         }

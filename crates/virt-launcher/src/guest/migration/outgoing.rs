@@ -42,18 +42,6 @@ pub(super) fn parameters(
     }
 }
 
-/// The steps that have the memory of a guest in post-copy follow again, at the end that uses these paths. Disks were
-/// copied before, and QEMU keeps its limits.
-pub(super) fn resumption(path: fn(MigrationSocket) -> String) -> Migration {
-    Migration {
-        flags: MigrationFlags {
-            resumes: true,
-            ..flags(&[], true)
-        },
-        parameters: parameters(path, &[]),
-    }
-}
-
 /// Connections of the memory besides the one for all else; `None` for that one alone.
 pub(super) fn parallel(connections: u8, compression: MigrationCompression) -> Option<Parallel> {
     let compression = match compression {
@@ -149,9 +137,6 @@ impl Guest {
     }
 
     pub(in crate::guest) async fn cancel_migration(&mut self, id: &str) -> Result<(), Refusal> {
-        if self.migrations.is(id) && self.give_up_recovery() {
-            return Ok(());
-        }
         if !self.migrations.is(id) || self.migrations.task.is_none() {
             return Ok(());
         }
@@ -202,7 +187,6 @@ impl Guest {
             stays_paused: !resume,
             reports_busy: true,
             post_copy: false,
-            recovers: false,
         };
         let finished = copied.peer.ask_for_cookie(&finish).await;
         let cookie = match finished {

@@ -67,12 +67,7 @@ pub(super) enum Ask {
         /// The guest was given up before: run it now, and answer when the rest of its memory is there.
         #[serde(default)]
         post_copy: bool,
-        /// The same after an interruption, for which the QEMU was prepared by [`Ask::Recover`].
-        #[serde(default)]
-        recovers: bool,
     },
-    /// The connection between the QEMUs has ended in post-copy: have the QEMU of the guest wait for a new one.
-    Recover { xml: String, cookie: WireCookie },
     /// Nothing more comes: end the QEMU.
     Abandon,
     /// Whether the guest, which ran before all of its memory was there, has ended.
@@ -88,7 +83,7 @@ impl Ask {
             Self::Finish {
                 post_copy: true, ..
             } => FOLLOW_LIMIT,
-            Self::Finish { .. } | Self::Recover { .. } => FINISH_LIMIT,
+            Self::Finish { .. } => FINISH_LIMIT,
             Self::Hold | Self::Abandon | Self::End | Self::Take { .. } => LAST_STEP_LIMIT,
         }
     }
@@ -310,7 +305,6 @@ mod tests {
             stays_paused: false,
             reports_busy: true,
             post_copy,
-            recovers: false,
         }
     }
 

@@ -6,23 +6,30 @@
 //! **Invariants**: the new launcher runs the guest only when the old one has asked for it, or the handler, once
 //! all of the memory has left the old pod; the old launcher asks only after its record; how post-copy ends is known from
 //! the old QEMU and from libvirt of the new pod, not from a connection between launchers, so that launchers and libvirtds
-//! may die meanwhile; a part is given up only when the other one is gone, or by request (`recovery`). In the new pod nothing
+//! may die meanwhile; a part is given up only when the other one is gone, or nothing connects the two any more. In the new pod nothing
 //! else is asked of libvirt before the end: it would wait for that.
 
 use error_chain::error_chain;
 use launcher_channel::{DomainState, MigrationStage, StopReason};
-use libvirt::{Cookie, Outcome, PausedReason};
+use libvirt::{Connection, Cookie, Migration, Outcome, PausedReason};
 use tokio::sync::oneshot;
 
 use super::copying::Copied;
 use super::follow::{Follow, FollowEnd};
 use super::peer::{Answer, WireCookie};
-use super::recovery::Begun;
 use super::{Event, stage};
 use crate::guest::record::{MigrationRecord, MigrationStep};
 use crate::guest::refusal::Refusal;
 use crate::guest::status::{Phase, Status, given_up};
 use crate::guest::task::Guest;
+
+/// The last step at the new pod, which is to be taken.
+#[derive(Debug)]
+pub(super) struct Begun {
+    connection: Connection,
+    cookie: Cookie,
+    migration: Migration,
+}
 
 /// What has become of the memory of a guest in post-copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +190,6 @@ impl Guest {
             cookie,
             migration,
         } = begun;
-        self.migrations.recovery.is_finishing = true;
         let events = self.migrations.sender.clone();
         let task = self.tasks.spawn(async move {
             let finished = connection
@@ -251,7 +257,6 @@ impl Guest {
 
     pub(super) async fn on_follow_end(&mut self, end: FollowEnd) {
         self.migrations.follow = None;
-        self.migrations.recovery.is_finishing = false;
         let step = self.store.migration_step();
         let done = match (step, end) {
             (Some(MigrationStep::Switched), FollowEnd::Complete) => self.complete_leaving().await,
@@ -271,7 +276,7 @@ impl Guest {
             (_, FollowEnd::Interrupted(message)) => {
                 tracing::warn!(
                     message,
-                    "the rest of the guest's memory does not follow; the old pod has it follow again"
+                    "the rest of the guest's memory does not follow; the old pod gives it up"
                 );
                 self.settle_migration().await
             }
