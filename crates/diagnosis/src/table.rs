@@ -40,6 +40,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("data-volume-failed", Broken, "a data volume cannot be populated", volumes::data_volume_failed).explains(&[R::FailedDataVolumeImport]),
     Rule::new("data-volume-importing", Waiting, "a data volume is being populated", volumes::data_volume_importing).explains(&[R::NotAllDVsReady]),
     Rule::new("storage-class-missing", Broken, "a claim names a storage class that does not exist", volumes::storage_class_missing).explains(&[R::ProvisioningFailed]),
+    Rule::new("awaits-guest", Waiting, "the VM waits for the guest of another VM", vm::awaits_guest),
     Rule::new("claim-waits-for-consumer", Waiting, "a claim is bound once its pod has a node", volumes::claim_waits).explains(&[R::WaitForFirstConsumer]),
     Rule::new("claim-pending", Broken, "a claim is not bound", volumes::claim_pending).explains(volumes::PROVISIONING),
     Rule::new("secret-missing", Broken, "a Secret does not exist", volumes::secret_missing),
@@ -121,7 +122,6 @@ pub const TABLE: &[Rule] = &[
     Rule::new("backup-restore-failed", Notice, "the last restore of a backup of the VM failed", backup_restores::failed).explains(&[R::VirtualMachineBackupRestoreFailed]),
     Rule::new("backup-restore-waits", Notice, "a restore of a backup of the VM waits", backup_restores::waits).explains(&[R::BackupRestoreWaits]),
     Rule::new("halted", Off, "the VM is off, as its run strategy requests", vm::halted),
-    Rule::new("awaits-guest", Waiting, "the VM waits for the guest of another VM", vm::awaits_guest),
     Rule::new("not-started", Off, "the VM was not started by a user", vm::not_started),
     Rule::new("ended-well", Off, "the guest shut itself down", vm::ended_well),
     // Fallbacks, where nothing more precise is known.

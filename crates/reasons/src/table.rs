@@ -208,12 +208,6 @@ reasons! {
         PostcopyFailed: Permanent,
             "A migration failed while the guest's memory was split between two nodes.",
             "Start the VM again.";
-        PostCopyInterrupted: Transient,
-            "The connection ended in post-copy, while the guest's memory was split between two nodes. The guest stands still until it is open again.",
-            "Check both nodes, virt-handler on them and the network between them. The guest is lost only if this lasts ten minutes, or `progressTimeout` if that is longer.";
-        PostCopyRecovered: NotNeeded,
-            "The rest of the memory of a guest in post-copy follows again after an interruption.",
-            "";
         LauncherUnresponsive: Permanent,
             "The launcher did not answer for 30 s while the state of the guest was unknown.",
             "Read the pod's log, and start the VM again.";
@@ -240,6 +234,12 @@ reasons! {
             "Stop and start the VM instead.";
         OnlyWithinNode: NotNeeded,
             "The guest can migrate, but only to another pod of its node.",
+            "";
+        PostCopyInterrupted: Transient,
+            "The connection ended in post-copy, while the guest's memory was split between two nodes. The guest stands still until it is open again.",
+            "Check both nodes, virt-handler on them and the network between them. The guest is lost only if this lasts ten minutes, or `progressTimeout` if that is longer.";
+        PostCopyRecovered: NotNeeded,
+            "The rest of the memory of a guest in post-copy follows again after an interruption.",
             "";
         AwaitsPeer: Transient,
             "A migration between two VirtualMachineInstances waits for its other end.",

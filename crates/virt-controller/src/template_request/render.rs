@@ -125,7 +125,13 @@ pub(super) fn data_volume(
 ) -> Value {
     let copied = backup.volume_snapshot_name.as_deref().unwrap_or_default();
     let mut notes = json!({annotations::CDI_BIND_IMMEDIATE_REQUESTED: ""});
+    let mut storage = storage(backup);
     if is_elsewhere(request) {
+        // Such a copy goes through an export. The disk may fill its claim, and so needs a larger one.
+        let spec = json!(backup.persistent_volume_claim.spec);
+        if let Some(size) = spec.pointer("/resources/requests/storage") {
+            storage["resources"] = json!({"requests": {"storage": size}});
+        }
         let copied = Target::Snapshot(Key::new(vm.namespace.as_str(), copied));
         notes[annotations::COPY_PERMITTED] = permit(&copied).into();
     }
@@ -141,7 +147,7 @@ pub(super) fn data_volume(
         },
         "spec": {
             "source": {"snapshot": {"namespace": vm.namespace, "name": copied}},
-            "storage": storage(backup),
+            "storage": storage,
         },
     })
 }
