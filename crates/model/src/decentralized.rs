@@ -129,6 +129,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "written in place")]
     fn vmi(uid: &str, phase: &str, change: Value) -> VirtualMachineInstance {
         let mut state = json!({
             "migrationUid": "mine",

@@ -236,7 +236,7 @@ reasons! {
             "The guest can migrate, but only to another pod of its node.",
             "";
         PostCopyInterrupted: Transient,
-            "The connection ended in post-copy, while the guest's memory was split between two nodes. The guest stands still until it is open again.",
+            "The connection ended in post-copy, with the memory on two nodes: the guest stands still.",
             "Check both nodes, virt-handler on them and the network between them. The guest is lost only if this lasts ten minutes, or `progressTimeout` if that is longer.";
         PostCopyRecovered: NotNeeded,
             "The rest of the memory of a guest in post-copy follows again after an interruption.",

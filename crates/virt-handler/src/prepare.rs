@@ -75,6 +75,7 @@ pub(crate) struct Prepared {
     pub(crate) facts: Facts,
 }
 
+#[expect(clippy::too_many_lines, reason = "one step after the other")]
 pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareError> {
     let Request {
         vmi,

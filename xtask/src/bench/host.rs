@@ -49,6 +49,7 @@ pub(super) struct HostOptions {
 }
 
 #[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "host disks are a kind of volume")]
 pub(super) struct Host {
     /// Where the programs are.
     pub(super) programs: PathBuf,

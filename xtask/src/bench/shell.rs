@@ -51,7 +51,7 @@ impl Shell {
                     shell.pending.clear();
                     return Ok(shell);
                 }
-                Err(_elapsed) => continue,
+                Err(_elapsed) => {}
             }
         }
         bail!(

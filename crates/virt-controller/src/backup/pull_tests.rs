@@ -62,6 +62,7 @@ fn was_offered() -> Value {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn offer_goes_on_until_its_time_is_over() {
     let none = json!({});
     let detached = |report: &Value| json!({"status": {"changedBlockTracking": report}});

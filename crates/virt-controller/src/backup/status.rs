@@ -12,6 +12,7 @@ use super::observe::Observed;
 use super::plan::{Progress, is_incomplete};
 use super::pull;
 
+#[expect(clippy::too_many_lines, reason = "one arm for each course of a backup")]
 pub(super) fn render(observed: &Observed, progress: &Progress) -> Status {
     let mut status = observed.backup.status.clone().unwrap_or_default();
     note_report(observed, &mut status);

@@ -355,11 +355,10 @@ fn has_withdrawn(vmi: &Guest) -> bool {
 fn plan_waiting(observed: &Observed, plan: &mut Plan) {
     match pod_state(observed.pod.as_deref()) {
         PodState::Missing | PodState::Succeeded | PodState::Failed => plan.phase = Phase::Failed,
-        PodState::Terminating => {}
         PodState::Starting | PodState::Ready if observed.vmi.is_deleting() => {
             plan.steps.push(Step::DeletePod);
         }
-        PodState::Starting | PodState::Ready => {}
+        PodState::Terminating | PodState::Starting | PodState::Ready => {}
     }
 }
 

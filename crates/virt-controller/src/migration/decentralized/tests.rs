@@ -45,6 +45,7 @@ fn state(own: &str, change: &Value) -> Value {
     state
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "written in place")]
 fn vmi(uid: &str, phase: &str, state: Option<Value>) -> Value {
     let mut annotations = json!({});
     if uid == "t" {
