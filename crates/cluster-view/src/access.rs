@@ -1,4 +1,4 @@
-//! Rights of users and service accounts, as the API server tells them, and the right to copy data of a namespace.
+//! Asks the API server what users and service accounts may create, and whether they may copy data of a namespace.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ const READ: [Right; 2] = [
     Right::whole("", "persistentvolumeclaims"),
 ];
 
-/// What somebody may create.
+/// What a subject may be allowed to create.
 #[derive(Debug, Clone, Copy)]
 pub struct Right {
     pub group: &'static str,
     pub resource: &'static str,
-    /// The subresource, or nothing.
+    /// The subresource; empty for the resource itself.
     part: &'static str,
 }
 

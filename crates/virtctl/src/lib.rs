@@ -7,7 +7,7 @@
 //! - `create` makes manifests from flags;
 //! - `objects` reads and changes objects of any kind;
 //! - `files` writes output files, whole or not at all;
-//! - `changes` waits until they may have changed;
+//! - `changes` waits until they may have changed, `away` has patience with a server that does not answer;
 //! - `commands` has a module for each command;
 //! - `terminal` is the state of the terminal, `signals` end the process;
 //! - `table` aligns the columns of a table;

@@ -71,8 +71,8 @@ fn connect(socket: &File) -> io::Result<UnixStream> {
     UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))
 }
 
-/// The disks of the moment are read after they have changed, and until the offer is cancelled. The launcher is killed
-/// when QEMU offers them, and nobody knows it yet: the next one offers them anew.
+/// A client reads the disks of the moment after the guest has changed them, until the handler cancels the offer. The
+/// launcher is killed when QEMU offers them, before it has recorded that: the next launcher offers them anew.
 #[tokio::test]
 async fn client_reads_the_disks_of_one_moment() {
     let (pod, armed) = armed_pod("virt-launcher/offer/", 1);

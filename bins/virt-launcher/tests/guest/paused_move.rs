@@ -8,22 +8,15 @@ use tokio::sync::watch;
 use crate::handler::Handler;
 use crate::migration::{ID, connect, connect_when, continues, ends, goes_on, start};
 use crate::pod;
-use crate::post_copy::{WRITING_GUEST, can_switch};
+use crate::post_copy::{WRITING_GUEST, begin};
 
 /// Begins a copy whose guest may be paused, and has it paused.
 async fn pause(old: &mut Handler<'_>) {
     let plan = MigrationPlan {
-        id: ID.to_owned(),
-        copied_disks: vec!["vda".to_owned()],
         pauses: true,
-        // Less than the guest writes.
-        bandwidth_mib: Some(1),
         ..MigrationPlan::default()
     };
-    old.done(Request::Migrate(Box::new(plan))).await;
-    while !can_switch(old) {
-        old.next_state().await;
-    }
+    begin(old, plan).await;
     let id = ID.to_owned();
     old.done(Request::StartPostCopy { id }).await;
 }

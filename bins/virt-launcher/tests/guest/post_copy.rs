@@ -37,26 +37,34 @@ pub(crate) fn allow_post_copy() {
     fs::write("/proc/sys/vm/unprivileged_userfaultfd", "1").unwrap();
 }
 
-/// Begins a copy that can be switched, and asks for the switch.
-pub(crate) async fn migrate(old: &mut Handler<'_>) {
+/// Begins a copy that is slower than the guest writes, and waits until it can be switched.
+pub(crate) async fn begin(old: &mut Handler<'_>, plan: MigrationPlan) {
     let plan = MigrationPlan {
         id: ID.to_owned(),
         copied_disks: vec!["vda".to_owned()],
-        post_copy: true,
         // QEMU does not switch if it expects to copy the rest within its longest pause.
         bandwidth_mib: Some(1),
-        ..MigrationPlan::default()
+        ..plan
     };
     old.done(Request::Migrate(Box::new(plan))).await;
     while !can_switch(old) {
         old.next_state().await;
     }
+}
+
+/// Begins a copy that can be switched, and asks for the switch.
+pub(crate) async fn migrate(old: &mut Handler<'_>) {
+    let plan = MigrationPlan {
+        post_copy: true,
+        ..MigrationPlan::default()
+    };
+    begin(old, plan).await;
     let id = ID.to_owned();
     // The launcher may die before its reply.
     drop(old.try_call(Request::StartPostCopy { id }).await);
 }
 
-pub(crate) fn can_switch(handler: &Handler<'_>) -> bool {
+fn can_switch(handler: &Handler<'_>) -> bool {
     let state = handler.state.as_ref();
     let report = state.and_then(|state| state.migration.as_ref());
     report.is_some_and(|report| report.can_switch)

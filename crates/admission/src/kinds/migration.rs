@@ -185,7 +185,8 @@ fn ids(request: &Request<'_>) -> Vec<Problem> {
     let problems = given.filter_map(|(part, id)| {
         let field = format!("spec.{part}.migrationID");
         if id.is_empty() {
-            let detail = "missing; choose one that nobody can guess, such as a UUID, for both ends";
+            let detail =
+                "missing; give both ends an ID that other users cannot guess, such as a UUID";
             return Some(Violation::required(field, detail).into());
         }
         let is_text = id.len() <= MAX_ID && id.bytes().all(|byte| byte.is_ascii_graphic());

@@ -106,7 +106,7 @@ impl Kind for VirtualMachineTemplateRequest {
     ];
 }
 
-/// Both become parts of paths. Whether the user may copy that VM is asked for elsewhere.
+/// Both become parts of paths. The webhooks of virt-api ask whether the user may copy that VM.
 fn source(request: &TypedRequest<'_, VirtualMachineTemplateRequest>) -> Vec<Problem> {
     let reference = &request.new.spec.virtual_machine_ref;
     let namespace = reference.namespace.as_deref();

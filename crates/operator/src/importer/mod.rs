@@ -28,7 +28,7 @@ use crate::{
     view::{AuthorityMap, Definition, ImporterConfig},
 };
 
-/// Objects that are not watched are looked at again after this time.
+/// The operator reads the objects that it does not watch again after this time.
 const INTERVAL: Duration = Duration::from_mins(10);
 
 /// virt-api publishes its authority in this config map.

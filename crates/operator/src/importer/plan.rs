@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 /// The kind that configures CDI. Only CDI's own installation defines it, before all others.
 pub(super) const OF_CDI: &str = "cdis.cdi.kubevirt.io";
-/// Whoever defines this kind populates data volumes.
+/// The label of this definition says whether Ferrovirt or CDI populates data volumes.
 pub(super) const DECISIVE: &str = "datavolumes.cdi.kubevirt.io";
 /// On our definitions: which text they have.
 const DIGEST: &str = "ferrovirt.io/definition";
@@ -82,7 +82,7 @@ pub(super) fn plan(owner: Owner, found: &Found) -> Result<Vec<Step>, serde_saphy
                 let patch = json!({"metadata": {
                     "resourceVersion": present.resource_version,
                     "labels": {labels::OWN_IMPORTER: null},
-                    // CDI writes its own text. Who gives the definition back to us gets ours again.
+                    // CDI writes its own text. If an administrator gives the definition back to us, it gets ours again.
                     "annotations": {DIGEST: null},
                 }});
                 steps.push(Step::Release { name, patch });

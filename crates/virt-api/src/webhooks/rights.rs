@@ -54,7 +54,7 @@ pub(super) async fn missing(client: &Client, review: &Value) -> Result<Option<St
             return Ok(Some(format!(
                 "user {:?} cannot create resource {resource} in API group {group} in namespace \
                  {namespace:?}, which a request for a template makes in your place: ask an administrator \
-                 for that right; the ClusterRole edit has it if the cluster has an importer of data volumes, such as CDI",
+                 for that right; the ClusterRole edit has it",
                 subject.name()
             )));
         }

@@ -23,7 +23,7 @@ const LIFETIME: SignedDuration = SignedDuration::from_hours(2);
 /// The export outlives the offer, so that it is not created again at its end.
 const SLACK: SignedDuration = SignedDuration::from_mins(5);
 
-/// Nobody could read.
+/// No client could read the disks.
 pub(super) const TOO_LATE: &str =
     "its time was over before the disks were offered; set a longer spec.ttlDuration";
 

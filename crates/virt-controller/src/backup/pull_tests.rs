@@ -142,7 +142,7 @@ fn offer_goes_on_until_its_time_is_over() {
             Export::None,
             "Complete",
         ),
-        // Nobody could have read.
+        // No client could have read the disks.
         (
             pull(&none),
             detached(&ended(&none)),

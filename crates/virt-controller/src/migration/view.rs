@@ -51,7 +51,7 @@ impl Migration {
         match (&self.spec.send_to, &self.spec.receive) {
             (Some(_), None) => Some(MigrationEnd::Source),
             (None, Some(_)) => Some(MigrationEnd::Target),
-            // Both are refused when it is created.
+            // Neither moves the guest within its VMI; admission refuses both together.
             (None, None) | (Some(_), Some(_)) => None,
         }
     }

@@ -11,8 +11,8 @@
 //! helpers follow from the UID of the request, so that none is created twice; a request that is deleted while its
 //! template is made takes no disk of the template with it, and leaves no snapshot in the namespace of its VM.
 //!
-//! The VM may be in another namespace: virt-api has asked for the right of the user, and nobody can change the spec of
-//! a request. The snapshot is in the namespace of the VM, all else in that of the request.
+//! The VM may be in another namespace: virt-api has asked for the right of the user, and the kind's definition forbids
+//! changes of a request's spec. The snapshot is in the namespace of the VM, all else in that of the request.
 
 mod act;
 mod observe;

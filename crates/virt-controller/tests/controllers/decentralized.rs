@@ -183,7 +183,7 @@ async fn end_that_fails_before_there_is_a_pod_ends_the_other_one_at_once() {
     cluster.end().await;
 }
 
-/// Nobody reports whether the guest has left: it is not started again before the other pod is gone.
+/// No virt-handler reports whether the guest has left: its VM does not start it again before the other pod is gone.
 #[tokio::test(start_paused = true)]
 async fn guest_that_ends_unreported_starts_again_after_the_other_pod_is_gone() {
     let cluster = with_two_vms().await;

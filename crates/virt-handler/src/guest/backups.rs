@@ -547,7 +547,7 @@ mod tests {
             (&json!(true), &Value::Null)
         );
         assert_eq!(ended["volumes"], found["volumes"]);
-        // It was cancelled before anybody could read.
+        // It was cancelled before a client could read.
         let ended = next(&before, &own(BackupStage::Cancelled));
         assert_eq!(ended["failed"], true);
         // It would copy the disks.

@@ -251,8 +251,8 @@ impl Guest {
 }
 
 impl Backups {
-    /// Ends an offer that was not recorded, before anybody learns of it: a later launcher must not offer the disks of
-    /// another moment.
+    /// Ends an offer that this launcher failed to record, before virt-handler learns of it: a later launcher must not
+    /// offer the disks of another moment.
     fn retract(&mut self, error: &str) {
         self.cancel.cancel();
         self.unrecorded = Some(format!("the launcher failed to record the offer: {error}"));
@@ -393,7 +393,7 @@ mod tests {
         let backups = Backups::new(Some(recorded), true);
         assert!(backups.report().is_none() && gives_up(&backups));
 
-        // It was not recorded: nobody learns of it, and it fails.
+        // The launcher failed to record it: virt-handler never learns of it, and it fails.
         let mut backups = Backups::new(None, false);
         backups.report = Some(running());
         assert!(backups.on_note(Note::Offered).is_some() && backups.is_offering());

@@ -2,8 +2,8 @@
 //!
 //! libvirt has QEMU save what the guest overwrites to files of the claim, and listen at a socket beside them.
 //!
-//! **Invariant**: an offer is of one moment. It is recorded before anybody learns of it, and one that was interrupted
-//! has failed: it never begins again.
+//! **Invariant**: an offer is of one moment. The launcher records it before virt-handler learns of it, and one that was
+//! interrupted has failed: it never begins again.
 
 use std::io;
 use std::path::Path;
@@ -41,8 +41,8 @@ impl BackupRun {
         }
     }
 
-    /// A libvirtd that dies after it had QEMU listen, and before it has recorded its job, leaves a server that nobody
-    /// ends, and QEMU has only one.
+    /// A libvirtd that dies after it had QEMU listen, and before it has recorded its job, leaves a server that
+    /// libvirtd never ends, and QEMU has only one.
     async fn stop_listening(&self) -> Result<(), BackupError> {
         match self.qemu().run("nbd-server-stop", &json!({})).await {
             // As a rule there is none.

@@ -61,7 +61,7 @@ Examples:
   virtctl run mine --image ./debian.qcow2
 
 The image must have cloud-init, which gets the key. The address of a disk image needs an importer of data \
-volumes in the cluster. A file is uploaded first, to a single host or to CDI; its data volume stays when the VM is deleted.")]
+volumes in the cluster. A file is uploaded first; its data volume stays when the VM is deleted.")]
     Run(Box<Run>),
     /// Show CPU, memory, disk and network of guests, live
     #[command(after_help = "\

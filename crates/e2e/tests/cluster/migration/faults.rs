@@ -208,14 +208,14 @@ async fn guest_runs_once_whatever_is_killed_during_its_move() {
 }
 
 #[tokio::test]
-#[ignore = "takes minutes: scripts/e2e.sh --include-ignored migration"]
+#[ignore = "takes minutes: scripts/e2e.sh --include-ignored migration::faults"]
 async fn guest_runs_once_whatever_else_is_killed_during_its_move() {
     // These do not end the copy, so it has to end by itself.
     kill_each("sturdy", "", &OTHERS).await;
 }
 
 #[tokio::test]
-#[ignore = "takes minutes: scripts/e2e.sh --include-ignored migration"]
+#[ignore = "takes minutes: scripts/e2e.sh --include-ignored migration::faults"]
 async fn guest_whose_pod_dies_during_its_move_restarts_once() {
     let test = TestNamespace::create_exclusive().await;
     let (first, mut serial) = start(&test, "mortal").await;

@@ -11,7 +11,8 @@ use crate::TestNamespace;
 const PROFILE: &str = "with-userfaultfd.json";
 const SYSCTL: &str = "/proc/sys/vm/unprivileged_userfaultfd";
 
-/// The kernel of both nodes tells QEMU which memory is missing; dropping it forbids that again.
+/// Lets QEMU, which has no privileges, ask the kernel of this machine, and so of both nodes, for the memory that it
+/// misses. Dropping it restores the former setting.
 struct Userfaultfd {
     before: String,
 }

@@ -36,7 +36,7 @@ pub(in crate::migration) enum Peer {
     #[default]
     None,
     One(Arc<Migration>),
-    /// Several claim to be that, or to be this end: nobody can tell which one its owner means.
+    /// Several claim to be that, or to be this end: virt-controller cannot tell which one the owner means.
     Several,
     /// None is open, and that of this name has failed, or is being deleted, since this end was created.
     GivenUp(Key),
