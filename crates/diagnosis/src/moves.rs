@@ -74,34 +74,10 @@ pub(crate) fn no_node(observed: &Observed) -> Vec<Finding> {
     found.collect()
 }
 
-/// The memory of the guest is in two pods, and the connection between them has ended.
-pub(crate) fn interrupted(observed: &Observed) -> Vec<Finding> {
-    let reason = Reason::PostCopyInterrupted;
-    let shown = observed.condition(&Type::from(PROGRESS));
-    let shown = shown.filter(|one| reason == *one.reason());
-    let found = shown.map(|one| {
-        Finding::new(
-            "The guest stands still: a part of its memory is still in its old pod, and the connection between the \
-             two pods has ended. It goes on by itself when virt-handler runs on both nodes and they reach each other; \
-             do not delete its pods",
-        )
-        .because(reason)
-        .evidence(
-            observed.vmi_object(),
-            format!("status.conditions[{PROGRESS}]"),
-            one.message(),
-        )
-        .next(observed.kubectl(&format!("describe vmi {}", observed.name)))
-    });
-    found.into_iter().collect()
-}
-
 /// The guest changes its memory faster than it is copied.
 pub(crate) fn not_converging(observed: &Observed) -> Vec<Finding> {
     let shown = observed.condition(&Type::from(PROGRESS));
-    let shown = shown
-        .filter(|one| one.status() == conditions::FALSE)
-        .filter(|one| Reason::PostCopyInterrupted != *one.reason());
+    let shown = shown.filter(|one| one.status() == conditions::FALSE);
     let found = shown.map(|one| {
         Finding::new(
             "The guest is copied to another pod, but changes its memory faster than it is copied; a \

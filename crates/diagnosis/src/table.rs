@@ -109,7 +109,6 @@ pub const TABLE: &[Rule] = &[
     Rule::new("eviction-blocked", Notice, "the guest should leave its node and cannot migrate", vmi::eviction_blocked),
     Rule::new("outdated-and-bound", Notice, "the guest runs in a launcher of an earlier version and cannot migrate", moves::outdated),
     Rule::new("move-unschedulable", Notice, "no node takes the new pod of a guest that is to move", moves::no_node).explains(&[R::Unschedulable]),
-    Rule::new("move-interrupted", Broken, "the guest stands still, since its memory is in two pods whose connection has ended", moves::interrupted).explains(&[R::PostCopyInterrupted]),
     Rule::new("move-not-converging", Notice, "a guest changes its memory faster than it is copied to another pod", moves::not_converging),
     Rule::new("move-failed", Notice, "the last migration of the guest failed", moves::failed).explains(&[R::FailedMigration]),
     Rule::new("resume-failed", Broken, "the guest could not go on from its saved state", vm::resume_failed).explains(&[R::ResumeFailed]),

@@ -61,10 +61,6 @@ pub struct MigrationReport {
     /// The guest was paused so that the copy ends, and goes on after it. False if its user has paused it as well.
     #[serde(default)]
     pub paused: bool,
-    /// Why no memory follows in post-copy at present. The launcher of the old pod tries to have it follow again until
-    /// that succeeds, or until the migration is cancelled: only then the guest is lost.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interrupted: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -235,18 +235,12 @@ reasons! {
         OnlyWithinNode: NotNeeded,
             "The guest can migrate, but only to another pod of its node.",
             "";
-        PostCopyInterrupted: Transient,
-            "The connection ended in post-copy, with the memory on two nodes: the guest stands still.",
-            "Check both nodes, virt-handler on them and the network between them. The guest is lost only if this lasts ten minutes, or `progressTimeout` if that is longer.";
-        PostCopyRecovered: NotNeeded,
-            "The rest of the memory of a guest in post-copy follows again after an interruption.",
-            "";
         AwaitsPeer: Transient,
             "A migration between two VirtualMachineInstances waits for its other end.",
             "Create the other migration with the same migrationID, and look at the VirtualMachineInstance of each.";
         SeveralPeers: NeedsChange,
             "More than two migrations have the same migrationID, so their ends are not known.",
-            "Delete those that you did not create, and choose an ID that nobody can guess.";
+            "Delete those that you did not create, and choose an ID that other users cannot guess.";
         SuccessfulVolumeMigration: NotNeeded,
             "The guest has moved to other claims, with the contents of its volumes.",
             "The former claims may be deleted.";

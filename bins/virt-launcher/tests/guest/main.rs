@@ -8,6 +8,7 @@ mod bundle;
 mod handler;
 
 mod backups;
+mod broken_post_copy;
 mod disks;
 mod dumps;
 mod failpoints;
@@ -24,7 +25,6 @@ mod own_cpus;
 mod paused_move;
 mod post_copy;
 mod probe;
-mod recovery;
 mod resize;
 mod saved;
 mod tpm;

@@ -9,7 +9,7 @@ use super::{End, GuestState, Guests, Stage, State};
 pub(crate) enum PostCopyEnd {
     /// All of the memory has followed.
     Complete,
-    /// The connection broke, and nothing followed in time: each pod keeps a part of the guest, which is lost.
+    /// The connection broke: each pod keeps a part of the guest, which is lost.
     Lost,
 }
 
@@ -38,20 +38,6 @@ impl Guests {
         }
         drop(state);
         self.notify();
-        true
-    }
-
-    /// The connection between the pods of a guest in post-copy breaks, and its memory follows again later; false if it is
-    /// in no two pods. The pod is the old one.
-    pub(crate) fn interrupt(&self, pod_uid: &str, ends: Instant) -> bool {
-        let mut state = self.0.state.lock();
-        if state.follower(pod_uid).is_none() {
-            return false;
-        }
-        let process = state.processes.get_mut(pod_uid);
-        if let Some(report) = process.and_then(|process| process.report.as_mut()) {
-            report.ends = Some(ends);
-        }
         true
     }
 

@@ -226,15 +226,6 @@ impl Kubelet {
             return;
         }
         if self.node.guests.state(&uid) == GuestState::Switched {
-            if self.fails(200) {
-                let most = self.node.behaviour.step * COPY_STEPS;
-                let ends = Instant::now() + self.node.random.up_to(most);
-                if self.node.guests.interrupt(&uid, ends) {
-                    self.later.insert((ends, id.clone()));
-                    self.note_copy(&vmi, "is interrupted in post-copy");
-                    return;
-                }
-            }
             let end = if self.fails(100) {
                 PostCopyEnd::Lost
             } else {

@@ -1,7 +1,5 @@
 //! Errors of a guest's reconcile, and the refusals among them that are published on the VMI.
 
-use std::io;
-
 use error_chain::error_chain;
 use net_plan::PlanError;
 use reasons::Reason;
@@ -21,15 +19,13 @@ pub(crate) enum GuestError {
     Call(#[from] CallError),
     #[error(transparent)]
     Prepare(#[from] PrepareError),
-    #[error("listen in the pod of a guest whose memory follows")]
-    Listen(#[source] io::Error),
 }
 
 impl GuestError {
     /// Whether the same step may succeed later, with the VMI as it is.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Read(_) | Self::Write(_) | Self::Listen(_) => true,
+            Self::Read(_) | Self::Write(_) => true,
             Self::Call(error) => error.is_transient(),
             Self::Prepare(error) => error.is_transient(),
         }
@@ -51,10 +47,7 @@ impl GuestError {
     /// ended and will be restored.
     pub(super) fn start_refusal(&self) -> Option<StartRefusal> {
         let reason = match self {
-            Self::Read(_)
-            | Self::Write(_)
-            | Self::Listen(_)
-            | Self::Call(CallError::NotConnected) => return None,
+            Self::Read(_) | Self::Write(_) | Self::Call(CallError::NotConnected) => return None,
             Self::Call(CallError::Refused { reason, .. }) => reason.clone(),
             Self::Call(CallError::TimedOut | CallError::UnexpectedReply | CallError::TooLarge)
             | Self::Prepare(_) => self.reason().as_str().to_owned(),
@@ -72,7 +65,7 @@ impl ReconcileError for GuestError {
         match self {
             Self::Read(_) => Reason::ServerUnavailable,
             Self::Write(error) => error.reason(),
-            Self::Call(_) | Self::Listen(_) => Reason::LauncherUnavailable,
+            Self::Call(_) => Reason::LauncherUnavailable,
             Self::Prepare(error) => error.reason(),
         }
     }
@@ -82,7 +75,7 @@ impl ReconcileError for GuestError {
             Self::Write(error) => error.retry(),
             // A launcher that reconnects triggers a reconcile.
             Self::Call(CallError::NotConnected) => Retry::Never,
-            Self::Read(_) | Self::Call(_) | Self::Prepare(_) | Self::Listen(_) => Retry::BackOff,
+            Self::Read(_) | Self::Call(_) | Self::Prepare(_) => Retry::BackOff,
         }
     }
 }

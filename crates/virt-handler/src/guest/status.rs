@@ -501,7 +501,6 @@ mod tests {
                 can_switch: true,
                 needs_no_switch: true,
                 paused,
-                interrupted: None,
             };
             let state = GuestState {
                 domain: Some(domain),

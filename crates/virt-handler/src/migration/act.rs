@@ -8,21 +8,18 @@ use kube::Api;
 use kubevirt_api::{
     VirtualMachineInstance, migration::VirtualMachineInstanceMigrationState as State,
 };
-use launcher_channel::{
-    DomainState, MigrationPlan, MigrationReport, MigrationStage as Stage, Request,
-};
+use launcher_channel::{DomainState, MigrationPlan, Request};
 use model::Guest;
 use reasons::Reason;
 use reconcile::{EventType, Key, Requeue};
 use serde_json::{Value, json};
 use serving::Target;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     carriage::{Carriage, Listening, Pace, SILENCE_LIMIT, Way},
     endpoint, figures,
     flows::flows,
-    limits::{self, Interruption, Limits},
+    limits::{self, Limits},
     network::{self, Place},
     plan::{Observed, Outcome, Step, plan},
 };
@@ -74,18 +71,9 @@ impl Guests {
             if let Some(progress) = progress {
                 figures::publish(key, &self.parts.node, progress);
             }
-            let to = published_address(state);
-            let pace = self
-                .migrations
-                .observe(key, &uid, limits, report, to.as_ref());
-            self.report_interruption(&vmi, &pace, report);
-            pace
+            self.migrations.observe(key, &uid, limits, progress)
         } else {
             Pace::default()
-        };
-        let moved_address = match pair.part {
-            Part::Arrives => self.moved_address(state, report.map(Box::as_ref)).await,
-            Part::Runs => None,
         };
         let step = plan(&Observed {
             state,
@@ -97,10 +85,7 @@ impl Guests {
             stage: report.map(|report| &report.stage),
             overrun: pace.overrun.as_deref(),
             due: pace.due.of(report.map(Box::as_ref)),
-            has_moved_address: moved_address.is_some(),
             is_paused: report.is_some_and(|report| report.paused),
-            is_carried: pace.is_carried,
-            interruption: pace.interruption,
         });
         if let Some(step) = step {
             tracing::info!(migration = uid, ?step, "next step of a migration");
@@ -121,33 +106,6 @@ impl Guests {
         } else {
             Requeue::OnChange
         })
-    }
-
-    fn report_interruption(
-        &self,
-        vmi: &VirtualMachineInstance,
-        pace: &Pace,
-        report: Option<&MigrationReport>,
-    ) {
-        let recorder = &self.parts.recorder;
-        match pace.interruption {
-            Interruption::Begins => {
-                let why = report.and_then(|report| report.interrupted.as_deref());
-                let why = why.unwrap_or_default();
-                let message = format!(
-                    "The guest stands still, since the rest of its memory does not follow: {why}. The connection is \
-                     opened again."
-                );
-                let reason = Reason::PostCopyInterrupted;
-                recorder.publish(vmi, EventType::Warning, reason, message);
-            }
-            Interruption::Ends => {
-                let message = "The rest of the guest's memory follows again.";
-                let reason = Reason::PostCopyRecovered;
-                recorder.publish(vmi, EventType::Normal, reason, message);
-            }
-            Interruption::None | Interruption::Lasts | Interruption::TooLong => {}
-        }
     }
 
     async fn carry_out(&self, guest: &Migrating<'_>, step: Step) -> Result<(), GuestError> {
@@ -186,13 +144,6 @@ impl Guests {
                 self.publish(guest, json!({"mode": "Paused"})).await?;
                 Ok(())
             }
-            Step::CarryOn => self.carry_on(guest),
-            Step::GiveUp => {
-                // The launcher takes it so while no memory follows, and only then.
-                let give_up = Request::CancelMigration { id };
-                guest.entry.session.call(give_up).await?;
-                Ok(())
-            }
             Step::End(outcome) => self.end(guest, &outcome).await,
         }
     }
@@ -202,10 +153,6 @@ impl Guests {
         let offered = network::offer(self.place(named.as_deref()), self.parts.address).await;
         let offer = match offered {
             Ok(offer) => offer,
-            // A guest in post-copy does not fail for it.
-            Err(error) if guest.state.start_timestamp.is_some() => {
-                return Err(GuestError::Listen(io::Error::other(error)));
-            }
             Err(error) => {
                 return self.end(guest, &Outcome::Failed(error_chain(&error))).await;
             }
@@ -221,25 +168,6 @@ impl Guests {
         self.publish(guest, published).await?;
         failpoints::after("virt-handler/migration/publish-address");
         Ok(())
-    }
-
-    /// Where this node is reached now by the old node of a guest in post-copy, if that is known and not as it was published:
-    /// virt-handler may run in another pod since.
-    async fn moved_address(
-        &self,
-        state: &State,
-        report: Option<&MigrationReport>,
-    ) -> Option<SocketAddr> {
-        if model::is_within_node(state) || report?.stage != Stage::PostCopy {
-            return None;
-        }
-        let named = self.named_network(state);
-        let offered = network::offer(self.place(named.as_deref()), self.parts.address).await;
-        let own = offered.ok()?.address;
-        let published = state.target_node_address.as_ref()?;
-        let port = state.target_direct_migration_node_ports.keys().next()?;
-        let is_published = published.parse() == Ok(own.ip()) && port.parse() == Ok(own.port());
-        (!is_published).then_some(own)
     }
 
     /// The network that guests move over between nodes, if it is another one than that of the pods.
@@ -331,9 +259,14 @@ impl Guests {
         let started = json!({"startTimestamp": self.time(), "mode": "PreCopy"});
         let begun = Arc::new(self.publish(guest, started).await?);
         failpoints::after("virt-handler/migration/publish-start");
-        let to = published_address(guest.state);
-        let stop = self.migrations.begin(guest.key, guest.uid, to);
-        self.run(listening, stop);
+        let stop = self.migrations.begin(guest.key, guest.uid);
+        let all = self.parts.stop.clone();
+        self.parts.tasks.spawn(async move {
+            tokio::select! {
+                () = all.cancelled() => {}
+                () = listening.run(stop) => {}
+            }
+        });
         let written = guest.state.migration_configuration.as_ref();
         let flows = flows(guest.vmi, written);
         let moved_disks = moved_disks(guest.vmi);
@@ -370,28 +303,6 @@ impl Guests {
             // Whether the launcher has begun is unknown; the next reconcile sees it.
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// An earlier virt-handler has begun, and the launchers connect once more.
-    fn carry_on(&self, guest: &Migrating<'_>) -> Result<(), GuestError> {
-        let unknown = || io::Error::other("the address of the new pod is not known");
-        let way = self.way(guest).ok_or_else(unknown);
-        let listening = way.and_then(|way| self.listen(guest, way));
-        let listening = listening.map_err(GuestError::Listen)?;
-        let to = published_address(guest.state);
-        let stop = self.migrations.carry_on(guest.key, guest.uid, to);
-        self.run(listening, stop);
-        Ok(())
-    }
-
-    fn run(&self, listening: Listening, stop: CancellationToken) {
-        let all = self.parts.stop.clone();
-        self.parts.tasks.spawn(async move {
-            tokio::select! {
-                () = all.cancelled() => {}
-                () = listening.run(stop) => {}
-            }
-        });
     }
 
     fn listen(&self, guest: &Migrating<'_>, way: Way) -> io::Result<Listening> {
@@ -502,13 +413,6 @@ impl Guests {
     }
 }
 
-/// Where the virt-handler of the new node is reached, as the VMI shows it.
-fn published_address(state: &State) -> Option<String> {
-    let ip = state.target_node_address.as_ref()?;
-    let port = state.target_direct_migration_node_ports.keys().next();
-    Some(port.map_or_else(|| ip.clone(), |port| format!("{ip} {port}")))
-}
-
 /// The ports to publish: a merge keeps the port of an earlier virt-handler, unless that is removed.
 fn ports(state: &State, own: u16) -> Value {
     let earlier = state.target_direct_migration_node_ports.keys();
@@ -574,17 +478,5 @@ mod tests {
             let state: State = serde_json::from_value(state).unwrap();
             assert_eq!(ports(&state, 8443), expected);
         }
-    }
-
-    /// Otherwise the old node does not connect to it.
-    #[test]
-    fn other_port_is_another_address() {
-        let of = |value: Value| published_address(&serde_json::from_value(value).unwrap());
-        let one = of(json!({"targetNodeAddress": "10.0.0.2",
-            "targetDirectMigrationNodePorts": {"8442": 0}}));
-        let other = of(json!({"targetNodeAddress": "10.0.0.2",
-            "targetDirectMigrationNodePorts": {"8443": 0}}));
-        assert!(one.is_some() && one != other, "{one:?} {other:?}");
-        assert_eq!(of(json!({})), None);
     }
 }

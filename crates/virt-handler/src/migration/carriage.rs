@@ -4,7 +4,7 @@
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
 use axum::{BoxError, http::StatusCode};
-use launcher_channel::{MigrationReport, MigrationSocket};
+use launcher_channel::{MigrationProgress, MigrationSocket};
 use parking_lot::Mutex;
 use reconcile::Key;
 use serving::{
@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     PROTOCOL, SOCKETS, endpoint, figures,
-    limits::{Due, Interruption, Limits, Watch},
+    limits::{Due, Limits, Watch},
 };
 use crate::{
     launcher::PeerError,
@@ -53,17 +53,8 @@ pub(crate) struct Migrations {
 struct Followed {
     uid: String,
     watch: Watch,
-    /// `None` if an earlier virt-handler has begun the copy.
-    carriage: Option<Carried>,
-}
-
-/// A carriage that runs.
-#[derive(Debug)]
-struct Carried {
-    /// The address of the new pod's virt-handler.
-    to: Option<String>,
-    /// Ends it.
-    _stop: DropGuard,
+    /// Ends the carriage. `None` if an earlier virt-handler has begun the copy.
+    _carriage: Option<DropGuard>,
 }
 
 /// Whether a copy is fast enough.
@@ -72,9 +63,6 @@ pub(super) struct Pace {
     /// Why it has to end.
     pub(super) overrun: Option<String>,
     pub(super) due: Due,
-    /// This process carries the connections of the pod to the address that the VMI shows.
-    pub(super) is_carried: bool,
-    pub(super) interruption: Interruption,
 }
 
 impl Migrations {
@@ -85,21 +73,15 @@ impl Migrations {
         }
     }
 
-    /// Registers a carriage to an address, which ends when the token is cancelled.
-    pub(super) fn begin(&self, key: &Key, uid: &str, to: Option<String>) -> CancellationToken {
-        self.followed.lock().remove(key);
-        self.carry_on(key, uid, to)
-    }
-
-    /// The same for a migration that an earlier virt-handler has begun, or in place of a carriage to another address.
-    pub(super) fn carry_on(&self, key: &Key, uid: &str, to: Option<String>) -> CancellationToken {
+    /// Registers a carriage, which ends when the token is cancelled.
+    pub(super) fn begin(&self, key: &Key, uid: &str) -> CancellationToken {
         let stop = CancellationToken::new();
-        let mut all = self.followed.lock();
-        let followed = follow(&mut all, key, uid, Instant::now());
-        followed.carriage = Some(Carried {
-            to,
-            _stop: stop.clone().drop_guard(),
-        });
+        let followed = Followed {
+            uid: uid.to_owned(),
+            watch: Watch::new(Instant::now()),
+            _carriage: Some(stop.clone().drop_guard()),
+        };
+        self.followed.lock().insert(key.clone(), followed);
         stop
     }
 
@@ -109,45 +91,25 @@ impl Migrations {
         key: &Key,
         uid: &str,
         limits: Limits,
-        report: Option<&MigrationReport>,
-        to: Option<&String>,
+        progress: Option<&MigrationProgress>,
     ) -> Pace {
         let now = Instant::now();
         let mut all = self.followed.lock();
-        let followed = follow(&mut all, key, uid, now);
-        let watch = &mut followed.watch;
-        let interruption = watch.observe_interruption(limits, report, now);
-        let progress = report.and_then(|report| report.progress.as_ref());
-        let overrun = watch.observe(limits, progress, now);
+        let fresh = || Followed {
+            uid: uid.to_owned(),
+            watch: Watch::new(now),
+            _carriage: None,
+        };
+        let followed = all.entry(key.clone()).or_insert_with(fresh);
+        if followed.uid != uid {
+            *followed = fresh();
+        }
+        let overrun = followed.watch.observe(limits, progress, now);
         Pace {
             overrun: overrun.map(str::to_owned),
             due: followed.watch.due(),
-            is_carried: followed
-                .carriage
-                .as_ref()
-                .is_some_and(|carried| carried.to.as_ref() == to),
-            interruption,
         }
     }
-}
-
-/// The entry of a migration, in place of one of an earlier migration of the guest.
-fn follow<'a>(
-    all: &'a mut HashMap<Key, Followed>,
-    key: &Key,
-    uid: &str,
-    now: Instant,
-) -> &'a mut Followed {
-    let fresh = || Followed {
-        uid: uid.to_owned(),
-        watch: Watch::new(now),
-        carriage: None,
-    };
-    let followed = all.entry(key.clone()).or_insert_with(fresh);
-    if followed.uid != uid {
-        *followed = fresh();
-    }
-    followed
 }
 
 /// The way from a pod to the pod that gets its guest.
@@ -224,7 +186,7 @@ impl Carriage {
                     flows.spawn(Arc::clone(&self).flow(socket, stream));
                 }
                 Err(error) => {
-                    // Out of descriptors or memory, which passes: nobody listens again for a guest in post-copy.
+                    // Out of descriptors or memory, which passes, while nobody listens again.
                     tracing::warn!(socket = socket.name(), %error, "accept failed");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }

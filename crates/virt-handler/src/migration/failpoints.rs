@@ -24,8 +24,8 @@ use kube::{
 };
 use kubevirt_api::VirtualMachineInstance;
 use launcher_channel::{
-    DomainState, GuestState, MigrationProgress, MigrationReport, MigrationSocket,
-    MigrationStage as Stage, Request, StopReason,
+    DomainState, GuestState, MigrationProgress, MigrationReport, MigrationStage as Stage, Request,
+    StopReason,
 };
 use reconcile::{Clock, Key, Reconciler as _, Store, Triggers, recorder, watch};
 use serde_json::{Value, json};
@@ -62,8 +62,6 @@ enum Course {
     OldNodeIsSilent,
     /// The copy takes so long that it is switched to post-copy.
     Switches,
-    /// The same, and QEMU of the new pod ends before all of the memory is there.
-    Breaks,
     IsCancelled,
 }
 
@@ -74,17 +72,15 @@ const BETWEEN_NODES: Way = ["n1", "n2"];
 const WITHIN_NODE: Way = ["n1", "n1"];
 
 /// All ways with all courses; within a node there is one virt-handler, which cannot be away from one pod.
-const ALL: [(Way, Course); 11] = [
+const ALL: [(Way, Course); 9] = [
     (BETWEEN_NODES, Course::Moves),
     (BETWEEN_NODES, Course::AwaitsTakeOver),
     (BETWEEN_NODES, Course::OldNodeIsSilent),
     (BETWEEN_NODES, Course::Switches),
-    (BETWEEN_NODES, Course::Breaks),
     (BETWEEN_NODES, Course::IsCancelled),
     (WITHIN_NODE, Course::Moves),
     (WITHIN_NODE, Course::AwaitsTakeOver),
     (WITHIN_NODE, Course::Switches),
-    (WITHIN_NODE, Course::Breaks),
     (WITHIN_NODE, Course::IsCancelled),
 ];
 
@@ -124,7 +120,6 @@ impl Launcher {
             can_switch: stage == Stage::Copying,
             needs_no_switch: false,
             paused: false,
-            interrupted: None,
             stage,
             progress: Some(MigrationProgress {
                 total_bytes: Some(1),
@@ -137,15 +132,6 @@ impl Launcher {
                 migration: Some(Box::new(report)),
                 ..GuestState::default()
             });
-        });
-    }
-
-    fn interrupt(&self) {
-        self.0.send_modify(|link| {
-            let state = link.state.as_mut();
-            if let Some(report) = state.and_then(|state| state.migration.as_mut()) {
-                report.interrupted = Some("the connection has ended".to_owned());
-            }
         });
     }
 
@@ -197,7 +183,6 @@ struct Process {
     running: Option<(Arc<Guests>, CancellationToken)>,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 struct Cluster {
     api: TestApi,
     client: Client,
@@ -209,9 +194,7 @@ struct Cluster {
     trap: Trap,
     /// A virt-handler has died while it carried the bytes of the copy.
     is_cut_off: bool,
-    /// The same, in post-copy: the launchers connect again.
-    is_interrupted: bool,
-    /// A part of the guest is gone.
+    /// The same, in post-copy.
     is_lost: bool,
     /// The VMI shows post-copy.
     is_shown: bool,
@@ -263,7 +246,6 @@ impl Cluster {
             pods_dir,
             trap,
             is_cut_off: false,
-            is_interrupted: false,
             is_lost: false,
             is_shown: false,
         };
@@ -354,25 +336,9 @@ impl Cluster {
             stop.cancel();
             let stage = self.places[0].launcher.stage();
             self.is_cut_off |= stage == Some(Stage::Copying);
-            if stage == Some(Stage::PostCopy) {
-                self.is_interrupted = true;
-                if at == 0 {
-                    // Its sockets accept nothing any more.
-                    drop(std::fs::remove_file(self.source_socket()));
-                }
-            }
+            self.is_lost |= stage == Some(Stage::PostCopy);
             self.start(at).await;
         }
-    }
-
-    /// Where the launcher of the old pod connects.
-    fn source_socket(&self) -> std::path::PathBuf {
-        let path = MigrationSocket::Memory.source_path();
-        let name = super::carriage::file_name(&path).to_owned();
-        let pods_dir = PodsDir::new(self.pods_dir.path());
-        pods_dir
-            .empty_dir(&self.places[0].pod, super::SOCKETS)
-            .join(name)
     }
 
     async fn vmi(&self) -> Value {
@@ -397,21 +363,16 @@ impl Cluster {
 
     /// What the launchers do by themselves once the copy runs.
     fn copy(&mut self, course: Course) {
-        // virt-handler of the old node accepts connections again.
-        self.is_interrupted &= !self.source_socket().exists();
         let [old, new] = [&self.places[0].launcher, &self.places[1].launcher];
         let given_up = Some(DomainState::Stopped(StopReason::Migrated));
         if old.stage() == Some(Stage::PostCopy) {
             let lost = Some(DomainState::PausedPostcopyFailed);
-            self.is_lost |= course == Course::Breaks && new.is_running();
             if self.is_lost {
                 let ended = || Stage::Failed("the memory cannot follow".to_owned());
                 old.enter(ended(), lost);
                 new.enter(ended(), lost);
             } else if !new.is_running() {
                 new.enter(Stage::PostCopy, Some(DomainState::Running));
-            } else if self.is_interrupted {
-                old.interrupt();
             } else if self.is_shown {
                 old.enter(Stage::Done, given_up);
                 new.enter(Stage::Done, Some(DomainState::Running));
@@ -428,7 +389,7 @@ impl Cluster {
             return;
         }
         match course {
-            Course::IsCancelled | Course::Switches | Course::Breaks => {}
+            Course::IsCancelled | Course::Switches => {}
             Course::Moves | Course::OldNodeIsSilent => {
                 old.enter(Stage::Done, given_up);
                 new.enter(Stage::Done, Some(DomainState::Running));
@@ -571,13 +532,15 @@ async fn migration_ends_as_its_launchers_end_it() {
         let mut cluster = Box::pin(Cluster::new(way)).await;
         let vmi = cluster.run(course, "no failpoint").await;
         let has_moved = model::has_moved(&serde_json::from_value(vmi.clone()).unwrap());
-        let stays = matches!(course, Course::IsCancelled | Course::Breaks);
-        assert_eq!(has_moved, !stays, "{way:?} {course:?}");
+        assert_eq!(
+            has_moved,
+            course != Course::IsCancelled,
+            "{way:?} {course:?}"
+        );
         let abort = &vmi["status"]["migrationState"]["abortStatus"];
         assert_eq!(abort == "Succeeded", course == Course::IsCancelled);
         let mode = &vmi["status"]["migrationState"]["mode"];
-        let is_switched = matches!(course, Course::Switches | Course::Breaks);
-        assert_eq!(mode == "PostCopy", is_switched, "{mode}");
+        assert_eq!(mode == "PostCopy", course == Course::Switches, "{mode}");
         cluster.end().await;
     }
 }

@@ -10,9 +10,6 @@ use tokio::time::Instant;
 const COMPLETION_SECONDS_PER_GIB: i64 = 150;
 /// Seconds without progress, unless the configuration sets another value.
 const PROGRESS_SECONDS: i64 = 150;
-/// An interrupted post-copy has at least this time: the guest is lost afterwards, while a node restarts or a new
-/// virt-handler is pulled in less.
-const LEAST_RECOVERY: Duration = Duration::from_mins(10);
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
@@ -51,20 +48,6 @@ impl Due {
             _ => self,
         }
     }
-}
-
-/// Whether the memory of a guest in post-copy follows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Interruption {
-    #[default]
-    None,
-    /// Seen for the first time.
-    Begins,
-    Lasts,
-    /// The memory follows again.
-    Ends,
-    /// The guest is to be given up.
-    TooLong,
 }
 
 /// Whether the settings allow post-copy at all.
@@ -133,8 +116,6 @@ pub(super) struct Watch {
     progressed: Instant,
     overrun: Option<String>,
     is_switch_due: bool,
-    /// Since when no memory follows in post-copy.
-    interrupted: Option<Instant>,
 }
 
 impl Watch {
@@ -145,39 +126,6 @@ impl Watch {
             progressed: now,
             overrun: None,
             is_switch_due: false,
-            interrupted: None,
-        }
-    }
-
-    /// Notes whether the memory follows, by the report of the old pod.
-    pub(super) fn observe_interruption(
-        &mut self,
-        limits: Limits,
-        report: Option<&MigrationReport>,
-        now: Instant,
-    ) -> Interruption {
-        let Some(report) = report else {
-            return Interruption::None;
-        };
-        match (self.interrupted, &report.interrupted) {
-            (None, None) => Interruption::None,
-            (None, Some(_)) => {
-                self.interrupted = Some(now);
-                Interruption::Begins
-            }
-            (Some(_), None) => {
-                self.interrupted = None;
-                Interruption::Ends
-            }
-            (Some(since), Some(_)) => {
-                let limit = limits.progress.max(LEAST_RECOVERY);
-                let is_over = !limits.progress.is_zero() && now.duration_since(since) >= limit;
-                if is_over {
-                    Interruption::TooLong
-                } else {
-                    Interruption::Lasts
-                }
-            }
         }
     }
 
@@ -405,7 +353,6 @@ mod tests {
             can_switch: true,
             needs_no_switch,
             paused: false,
-            interrupted: None,
         };
         for (due, report, expected) in [
             (Due::PostCopy, None, Due::PostCopy),
@@ -426,7 +373,6 @@ mod tests {
             can_switch,
             needs_no_switch: false,
             paused: false,
-            interrupted: None,
         };
         let (knows, knows_not) = (report(true), report(false));
         for (settings, report, expected) in [
@@ -480,47 +426,6 @@ mod tests {
             let overrun = watch.observe(limits, Some(&progress(seconds, 5)), start);
             assert_eq!(overrun.is_some(), has_ended, "{seconds}");
             assert_eq!(watch.due(), due, "{seconds}");
-        }
-    }
-
-    /// The guest is lost at the end of it, and only then.
-    #[test]
-    fn interruption_lasts_ten_minutes_or_as_long_as_the_administrator_says() {
-        let report = |interrupted: Option<&str>| MigrationReport {
-            id: "m".to_owned(),
-            stage: MigrationStage::PostCopy,
-            progress: None,
-            can_switch: false,
-            needs_no_switch: true,
-            paused: false,
-            interrupted: interrupted.map(str::to_owned),
-        };
-        let (broken, follows) = (report(Some("the connection has ended")), report(None));
-        for (settings, seconds, expected) in [
-            (json!({}), 599, Interruption::Lasts),
-            (json!({}), 600, Interruption::TooLong),
-            (json!({"progressTimeout": 5}), 599, Interruption::Lasts),
-            (json!({"progressTimeout": 900}), 899, Interruption::Lasts),
-            (json!({"progressTimeout": 900}), 900, Interruption::TooLong),
-            (json!({"progressTimeout": 0}), 90_000, Interruption::Lasts),
-        ] {
-            let limits = Limits::of(Some(&written(settings.clone())), AtCompletion::End);
-            let start = Instant::now();
-            let mut watch = Watch::new(start);
-            let mut observe = |report: Option<&MigrationReport>, seconds| {
-                let now = start + Duration::from_secs(seconds);
-                watch.observe_interruption(limits, report, now)
-            };
-            assert_eq!(observe(Some(&follows), 0), Interruption::None);
-            assert_eq!(observe(Some(&broken), 0), Interruption::Begins);
-            // Its launcher is away for a moment.
-            assert_eq!(observe(None, 1), Interruption::None);
-            let found = observe(Some(&broken), seconds);
-            assert_eq!(found, expected, "{settings} {seconds}");
-            assert_eq!(observe(Some(&follows), seconds), Interruption::Ends);
-            // Each has its own time.
-            assert_eq!(observe(Some(&broken), seconds + 1), Interruption::Begins);
-            assert_eq!(observe(Some(&broken), seconds + 2), Interruption::Lasts);
         }
     }
 

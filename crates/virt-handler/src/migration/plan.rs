@@ -6,7 +6,7 @@ use kubevirt_api::{
 };
 use launcher_channel::{MigrationReport as Report, MigrationStage as Stage};
 
-use super::limits::{Due, Interruption};
+use super::limits::Due;
 use crate::guest::Part;
 
 /// The input of the plan.
@@ -27,13 +27,8 @@ pub(super) struct Observed<'a> {
     /// Why the copy takes too long.
     pub(super) overrun: Option<&'a str>,
     pub(super) due: Due,
-    /// This node is reached at another address than the published one.
-    pub(super) has_moved_address: bool,
     /// The guest was paused for the end of the copy.
     pub(super) is_paused: bool,
-    /// This process carries the connections of the pod.
-    pub(super) is_carried: bool,
-    pub(super) interruption: Interruption,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,10 +49,6 @@ pub(super) enum Step {
     PublishPostCopy,
     /// Publish that it was paused for the end of the copy.
     PublishPause,
-    /// Carry the connections of a guest in post-copy in place of an earlier virt-handler.
-    CarryOn,
-    /// Have no more memory follow: the guest is lost.
-    GiveUp,
     /// Publish how it has ended.
     End(Outcome),
 }
@@ -96,7 +87,7 @@ fn arriving(observed: &Observed<'_>) -> Option<Step> {
         None => Some(Step::Receive),
         // In post-copy it has not arrived before all of its memory has: its old pod must stay.
         Some(Stage::Waiting | Stage::Receiving | Stage::Received | Stage::PostCopy) => {
-            let is_published = state.target_node_address.is_some() && !observed.has_moved_address;
+            let is_published = state.target_node_address.is_some();
             (!is_published).then_some(Step::PublishAddress)
         }
         Some(Stage::Done) => {
@@ -163,14 +154,7 @@ fn leaving(observed: &Observed<'_>) -> Option<Step> {
         // It cannot go back.
         Some(Stage::PostCopy) => {
             let is_published = state.mode == Some(MigrationMode::PostCopy);
-            if !is_published {
-                return Some(Step::PublishPostCopy);
-            }
-            if !observed.is_carried {
-                return Some(Step::CarryOn);
-            }
-            let is_to_end = observed.interruption == Interruption::TooLong;
-            (is_to_end && observed.is_connected).then_some(Step::GiveUp)
+            (!is_published).then_some(Step::PublishPostCopy)
         }
         Some(Stage::Waiting | Stage::Receiving | Stage::Received) => None,
         None => (observed.is_connected && observed.is_known)
@@ -210,10 +194,7 @@ mod tests {
             stage,
             overrun,
             due: Due::Nothing,
-            has_moved_address: false,
             is_paused: false,
-            is_carried: true,
-            interruption: Interruption::None,
         })
     }
 
@@ -316,10 +297,7 @@ mod tests {
                 stage: Some(&stage),
                 overrun,
                 due,
-                has_moved_address: false,
                 is_paused: false,
-                is_carried: true,
-                interruption: Interruption::None,
             });
             assert_eq!(found, expected, "{state} {stage:?} {overrun:?}");
         };
@@ -369,32 +347,6 @@ mod tests {
         );
     }
 
-    /// virt-handler of the new node was replaced by a pod with another address.
-    #[test]
-    fn new_address_of_a_node_is_published_in_post_copy() {
-        let state = json!({"sourceNode": "n1", "targetNode": "n2", "startTimestamp": START,
-            "targetNodeAddress": "10.0.0.2", "mode": "PostCopy"});
-        let state: State = serde_json::from_value(state).unwrap();
-        for (has_moved_address, expected) in [(false, None), (true, Some(Step::PublishAddress))] {
-            let found = plan(&Observed {
-                state: &state,
-                part: Part::Arrives,
-                has_moved: false,
-                node: "n2",
-                is_connected: true,
-                is_known: true,
-                stage: Some(&Stage::PostCopy),
-                overrun: None,
-                due: Due::Nothing,
-                has_moved_address,
-                is_paused: false,
-                is_carried: false,
-                interruption: Interruption::None,
-            });
-            assert_eq!(found, expected, "{has_moved_address}");
-        }
-    }
-
     #[test]
     fn pause_for_the_end_of_a_copy_is_published_once() {
         for (mode, is_paused, expected) in [
@@ -415,51 +367,9 @@ mod tests {
                 stage: Some(&Stage::Copying),
                 overrun: None,
                 due: Due::Nothing,
-                has_moved_address: false,
                 is_paused,
-                is_carried: true,
-                interruption: Interruption::None,
             });
             assert_eq!(found, expected, "{mode} {is_paused}");
-        }
-    }
-
-    /// Issue: a restart of virt-handler lost a guest in post-copy.
-    #[test]
-    fn connections_of_a_guest_in_post_copy_are_carried_until_it_is_given_up() {
-        use Interruption::{Begins, Ends, Lasts, None as Never, TooLong};
-        let state = json!({"sourceNode": "n1", "targetNode": "n2", "startTimestamp": START,
-            "targetNodeAddress": "10.0.0.2", "mode": "PostCopy", "abortRequested": true});
-        let state: State = serde_json::from_value(state).unwrap();
-        for (is_carried, is_connected, interruption, expected) in [
-            (false, true, Never, Some(Step::CarryOn)),
-            (false, false, Lasts, Some(Step::CarryOn)),
-            // There was no way for the memory to follow.
-            (false, true, TooLong, Some(Step::CarryOn)),
-            (true, true, Never, None),
-            // Nobody gives a guest up by cancelling its migration.
-            (true, true, Begins, None),
-            (true, true, Lasts, None),
-            (true, true, Ends, None),
-            (true, true, TooLong, Some(Step::GiveUp)),
-            (true, false, TooLong, None),
-        ] {
-            let found = plan(&Observed {
-                state: &state,
-                part: Part::Runs,
-                has_moved: false,
-                node: "n1",
-                is_connected,
-                is_known: true,
-                stage: Some(&Stage::PostCopy),
-                overrun: Some("no progress"),
-                due: Due::PostCopy,
-                has_moved_address: false,
-                is_paused: false,
-                is_carried,
-                interruption,
-            });
-            assert_eq!(found, expected, "{is_carried} {interruption:?}");
         }
     }
 
@@ -503,10 +413,7 @@ mod tests {
                 stage: stage.as_ref(),
                 overrun: None,
                 due: Due::Nothing,
-                has_moved_address: false,
                 is_paused: false,
-                is_carried: true,
-                interruption: Interruption::None,
             });
             assert_eq!(found, expected, "{part:?} {state} {stage:?}");
         };
@@ -550,7 +457,6 @@ mod tests {
                 can_switch: false,
                 needs_no_switch: false,
                 paused: false,
-                interrupted: None,
             };
             let found = awaits_take_over(&vmi, Some(&report));
             assert_eq!(found, expected, "{node} {state} {report:?}");

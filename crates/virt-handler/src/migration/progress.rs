@@ -3,14 +3,13 @@
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
-    conditions::{self, Condition as _, ConditionValue},
+    conditions::{self, ConditionValue},
     vmi_status::{VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Type},
 };
 use launcher_channel::{MigrationProgress, MigrationReport, MigrationStage as Stage};
-use reasons::Reason;
 
 /// The condition of the VMI, during the copy only. `False` while the guest writes faster than it is
-/// copied, and, with a reason, while nothing follows in post-copy.
+/// copied.
 const CONDITION: &str = "MigrationProgress";
 /// How often it is written.
 const INTERVAL: SignedDuration = SignedDuration::from_secs(5);
@@ -27,30 +26,20 @@ pub(crate) fn set(
         conditions::remove(list, &kind);
         return;
     };
-    let progress = report.progress.as_ref();
-    let (reason, message) = match &report.interrupted {
-        Some(why) => (
-            Reason::PostCopyInterrupted.as_str(),
-            interrupted(progress, why),
-        ),
-        None => match progress.and_then(message) {
-            Some(message) => ("", message),
-            None => return,
-        },
+    let Some(message) = report.progress.as_ref().and_then(message) else {
+        return;
     };
-    let shown = conditions::find(list, &kind);
-    let before = shown.filter(|shown| shown.reason() == reason);
-    let before = before.and_then(|one| one.last_probe_time.as_ref());
+    let before = conditions::find(list, &kind).and_then(|one| one.last_probe_time.as_ref());
     if before.is_some_and(|before| now.0.duration_since(before.0).abs() < INTERVAL) {
         return;
     }
-    let status = match left(progress) {
-        Left::Seconds(_) | Left::Unknown if reason.is_empty() => conditions::TRUE,
-        Left::Never | Left::Seconds(_) | Left::Unknown => conditions::FALSE,
+    let status = match left(report.progress.as_ref()) {
+        Left::Never => conditions::FALSE,
+        Left::Seconds(_) | Left::Unknown => conditions::TRUE,
     };
     let value = ConditionValue {
         status,
-        reason,
+        reason: "",
         message: &message,
     };
     conditions::set(list, kind.clone(), &value, now);
@@ -96,22 +85,10 @@ fn message(progress: &MigrationProgress) -> Option<String> {
         Left::Seconds(seconds) => format!("; about {seconds} s are left"),
         Left::Never => "; it does not end like this".to_owned(),
     };
-    let remain = remain(remaining, total);
-    Some(format!("{remain}{copied}{rate}{dirty_rate}{left}"))
-}
-
-fn remain(remaining: u64, total: u64) -> String {
-    format!("{} of {} MiB remain", mib(remaining), mib(total))
-}
-
-/// While nothing follows in post-copy.
-fn interrupted(progress: Option<&MigrationProgress>, why: &str) -> String {
-    let known =
-        progress.and_then(|progress| Some((progress.remaining_bytes?, progress.total_bytes?)));
-    let remain = known.map_or_else(String::new, |(remaining, total)| {
-        format!("{}; ", remain(remaining, total))
-    });
-    format!("{remain}post-copy is interrupted, and the connection is opened again: {why}")
+    let (remaining, total) = (mib(remaining), mib(total));
+    Some(format!(
+        "{remaining} of {total} MiB remain{copied}{rate}{dirty_rate}{left}"
+    ))
 }
 
 /// With one decimal.
@@ -122,8 +99,10 @@ fn mib(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use jiff::Timestamp;
+    use kubevirt_api::conditions::Condition as _;
+
+    use super::*;
 
     fn at(seconds: i64) -> Time {
         Time(Timestamp::from_second(1_700_000_000 + seconds).unwrap())
@@ -144,7 +123,6 @@ mod tests {
             can_switch: false,
             needs_no_switch: false,
             paused: false,
-            interrupted: None,
         }
     }
 
@@ -181,49 +159,6 @@ mod tests {
         assert!(message.starts_with("30.0 of 96.0 MiB"), "{message}");
         set(&mut list, Some(&report(Stage::Done, 0, 0, 0)), &at(11));
         assert_eq!(list, []);
-    }
-
-    #[test]
-    fn interruption_is_shown_at_once_and_so_is_its_end() {
-        let mut list = Vec::new();
-        let follows = report(Stage::PostCopy, 30, 30, 0);
-        let broken = |report: &MigrationReport| MigrationReport {
-            interrupted: Some("the connection has ended".to_owned()),
-            ..report.clone()
-        };
-        let found = |list: &[VirtualMachineInstanceCondition]| {
-            let found = conditions::find(list, &Type::from(CONDITION)).unwrap();
-            let text = |text: &str| text.to_owned();
-            (
-                text(found.status()),
-                text(found.reason()),
-                text(found.message()),
-            )
-        };
-        set(&mut list, Some(&follows), &at(0));
-        set(&mut list, Some(&broken(&follows)), &at(1));
-        let (status, reason, message) = found(&list);
-        assert_eq!(
-            (&*status, &*reason),
-            ("False", Reason::PostCopyInterrupted.as_str())
-        );
-        assert!(
-            message.starts_with("30.0 of 96.0 MiB remain; ")
-                && message.ends_with(": the connection has ended"),
-            "{message}"
-        );
-        set(&mut list, Some(&follows), &at(2));
-        let (status, reason, _) = found(&list);
-        assert_eq!((&*status, &*reason), ("True", ""));
-        // A launcher that was restarted knows no numbers.
-        let unknown = MigrationReport {
-            progress: None,
-            ..broken(&follows)
-        };
-        set(&mut list, Some(&unknown), &at(3));
-        let (_, reason, message) = found(&list);
-        assert_eq!(reason, Reason::PostCopyInterrupted.as_str());
-        assert!(message.starts_with("post-copy is interrupted"), "{message}");
     }
 
     #[test]

@@ -103,6 +103,7 @@ fn imports_name_files_and_what_they_export() {
             let found = found.unwrap_or_else(|| panic!("{}: {line}", script.path));
             let names = names.trim_start_matches("import {").trim_end_matches('}');
             for name in names.split(',').map(str::trim) {
+                let name = name.split_once(" as ").map_or(name, |(name, _)| name);
                 assert!(
                     exported(found, name),
                     "{}: {name} of {}",

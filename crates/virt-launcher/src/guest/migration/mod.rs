@@ -97,7 +97,6 @@ impl Migrations {
                 can_switch: false,
                 needs_no_switch: false,
                 paused: false,
-                interrupted: None,
             })
         });
         Self {
@@ -146,7 +145,6 @@ impl Migrations {
             can_switch: false,
             needs_no_switch: false,
             paused: false,
-            interrupted: None,
         });
     }
 

@@ -51,7 +51,7 @@ pub(in crate::guest) fn seen(
     use MigrationStep::{Copying, Following, GivenUp, Switched};
     match (step, status) {
         (Some(GivenUp), status) => given_up(status),
-        (Some(Switched | Following), Status::Alive(_)) if memory == Memory::Lost => {
+        (Some(Switched), Status::Alive(_)) if memory == Memory::Lost => {
             Status::Alive(PausedPostcopyFailed)
         }
         (Some(Switched), Status::Alive(_))
@@ -478,7 +478,8 @@ mod tests {
                 ended(StopReason::Migrated),
             ),
             (Following, alive(Running), Follows, alive(Running)),
-            (Following, alive(Running), Lost, alive(PausedPostcopyFailed)),
+            // Only the old pod knows that the memory is lost.
+            (Following, alive(Running), Lost, alive(Running)),
             (Arrived, alive(Running), Lost, alive(Running)),
             (Incoming, alive(PausedOther), Follows, alive(PausedOther)),
         ] {
