@@ -9,6 +9,9 @@
 //! that the new one resumes it. Before the record any failure means that the guest goes on in the
 //! old pod, after it that it goes on in the new one. `post_copy` has the other order, in which the guest runs
 //! before all of its memory is there, and `late_listener` serves the launcher of the old pod after a restart.
+//!
+//! What the new pod changes in the guest's XML: the places of disks (`moved_disks`), the CPUs (`own_cpus`), and the name and
+//! paths of a guest of another VMI (`adopted`). `pod_images` gives the images that each pod makes the same length.
 
 mod adopted;
 mod copying;
