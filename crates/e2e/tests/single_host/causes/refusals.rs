@@ -24,7 +24,7 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
     held["metadata"]["finalizers"] = json!(["test.example/hold"]);
     test.apply_object(&held).await;
     let mut migrates = vmi("from-elsewhere");
-    // It waits for the other cluster, and for nothing else.
+    // It waits for the guest of another VM, and for nothing else.
     migrates["spec"] = tiny_vm("any").into_object()["spec"]["template"]["spec"].clone();
     migrates["metadata"]["annotations"] = json!({"kubevirt.io/create-migration-target": "true"});
     test.apply_object(&migrates).await;
@@ -66,9 +66,9 @@ pub(super) async fn by_the_api_server(test: &Situations<'_>) {
         ),
         (
             "from-elsewhere",
-            "unexplained",
+            "awaits-guest",
             "vmi/from-elsewhere",
-            "describe vmi from-elsewhere",
+            "get virtualmachineinstancemigrations",
         ),
         (
             "bound",
